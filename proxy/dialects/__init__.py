@@ -1,0 +1,103 @@
+"""Wire formats: what a path speaks, how to read it, and how to change as little of it as possible.
+
+Everything in here is pure and works on bytes. A dialect is one file and one line in `DIALECTS`; the rules about loops never see
+which one a request spoke.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from proxy.dialects.chat import Chat
+from proxy.models import Answer, Edits, Notice, Request, ToolCall, Usage
+
+
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """The identifying fields of an answer that Lastcall writes itself: id, model and creation time (epoch seconds)."""
+
+    id: str
+    model: str
+    created: int
+
+
+class StreamReader(Protocol):
+    """Follows one streamed answer, event by event. Never raises on any bytes.
+
+    `begun` counts, per tool name, the calls whose first fragment has been seen in any choice; `holds_call` says whether the event
+    just fed begins or continues a tool call or comes after one (finish, usage, terminator), that is, whether an armed stream
+    must hold it back.
+    """
+
+    begun: dict[str, int]
+    holds_call: bool
+
+    def feed(self, event: bytes) -> None:
+        """Reads one whole SSE event, its blank line included."""
+        ...
+
+    def answer(self) -> Answer:
+        """What has been said so far; `complete` once the stream ended as the dialect ends one."""
+        ...
+
+
+class Dialect(Protocol):
+    """The contract; `tests/contract/test_dialect.py` runs on every implementation."""
+
+    name: str
+    keep_alive: bytes
+
+    def parse(self, body: bytes) -> Request:
+        """Raises `BadRequest` (naming the place) on bytes that are not a request of this dialect."""
+        ...
+
+    def rewrite(self, request: Request, edits: Edits) -> bytes:
+        """The body with the edits made and every other value byte for byte as it was; `request.body` itself without edits."""
+        ...
+
+    def read_answer(self, body: bytes) -> Answer:
+        """Reads a whole (non-streamed) answer. Never raises; what cannot be read is an incomplete answer."""
+        ...
+
+    def reader(self) -> StreamReader: ...
+
+    def without_usage(self, event: bytes) -> bytes:
+        """An event as a client that did not ask for usage would have got it: b"" for the usage-only event."""
+        ...
+
+    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
+        """A whole answer without some calls, as (choice, call) positions; all else as it was, plus the notice."""
+        ...
+
+    def completion(self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int) -> bytes:
+        """A whole answer that is only text, finished normally."""
+        ...
+
+    def stream_tail(
+        self,
+        head: Head,
+        text: str,
+        calls: tuple[ToolCall, ...],
+        usage: Usage | None,
+        notice: Notice | None,
+        *,
+        started: bool,
+        choices: int,
+    ) -> bytes:
+        """The events that bring a stream to its end: text, then calls, then finish, usage (if given) and terminator.
+
+        started: whether events of this answer went out already, so that the opening event must not be repeated. The notice stands in
+        the last data event.
+        """
+        ...
+
+    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
+        """The events that end a stream, already under way, with an error that clients show and do not retry."""
+        ...
+
+    def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:
+        """The body of an error response in this dialect's shape."""
+        ...
+
+
+DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat()}

@@ -1,0 +1,213 @@
+"""The nouns every layer shares: what a request asks, what an answer says, what Lastcall decides.
+
+Neutral of any dialect; no behaviour beyond reading a value. Wire values that Lastcall may have to judge later are kept as the raw
+JSON bytes they arrived in, so that reading them costs nothing until somebody needs to. Structs rather than dataclasses because
+they are made by the hundred for each request (`gc=False`: none of them can form a cycle).
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Action(StrEnum):
+    """What Lastcall did with an exchange."""
+
+    ALLOW = "allow"
+    NUDGE = "nudge"
+    STOP = "stop"
+    REFUSE = "refuse"
+
+
+class Reason(StrEnum):
+    """Why it acted: a closed set, also a metric label."""
+
+    REPEATED_CALL = "repeated_call"
+    CYCLE = "cycle"
+    SCATTERED_CALL = "scattered_call"
+    PARALLEL_REPEAT = "parallel_repeat"
+    UNKNOWN_TOOL = "unknown_tool"
+    REPEATED_ERROR = "repeated_error"
+    REPEATED_OUTPUT = "repeated_output"
+    POLL = "poll"
+    REPEATED_TEXT = "repeated_text"
+    EMPTY_OUTPUT = "empty_output"
+    TRUNCATED_OUTPUT = "truncated_output"
+    TOOL_FAILURES = "tool_failures"
+    TOOL_MARKUP = "tool_markup"
+    STEP_BUDGET = "step_budget"
+    TOKEN_BUDGET = "token_budget"
+    COST_BUDGET = "cost_budget"
+    DEADLINE = "deadline"
+    TEAM_BUDGET = "team_budget"
+    OPERATOR = "operator"
+
+
+class Role(StrEnum):
+    """Who speaks in an item of history. `developer` counts as system."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class ToolCall(msgspec.Struct, frozen=True, gc=False):
+    """One call the model made. `arguments` is the raw argument text (JSON for functions, free text for custom tools)."""
+
+    id: str | None
+    name: str
+    arguments: str
+
+
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """One entry of a request's history, in wire order.
+
+    content: the raw JSON value (a string or a list of parts), b"" where the message had none. calls: an assistant's tool calls.
+    call_id: on tool results, the call they answer. failed: a tool result the client itself marked as an error.
+    """
+
+    role: Role
+    content: bytes = b""
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    failed: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """What Lastcall reads of a request; `body` holds all of it, untouched.
+
+    tools: names of the offered tools, in order. tools_raw: their raw JSON (b"" when absent), for telling tool sets apart.
+    max_output: the client's own output limit in tokens. wants_usage: whether the client asked for usage in the stream.
+    hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
+    """
+
+    body: bytes
+    model: str
+    items: tuple[Item, ...]
+    tools: tuple[str, ...] = ()
+    tools_raw: bytes = b""
+    tools_off: bool = False
+    stream: bool = False
+    wants_usage: bool = False
+    choices: int = 1
+    max_output: int | None = None
+    hints: dict[str, str] = {}
+
+
+class Insert(msgspec.Struct, frozen=True, gc=False):
+    """Text to append to the content of the history item at `item` (an index into `Request.items`)."""
+
+    item: int
+    text: str
+
+
+class Edits(msgspec.Struct, frozen=True, gc=False):
+    """Everything Lastcall changes in one request. The default changes nothing.
+
+    no_tools: `tool_choice: none`, tools stay listed. force_tool: that tool must be called. ask_usage: ask the upstream for a
+    stream's usage. max_output: lower the output limit to this many tokens.
+    """
+
+    inserts: tuple[Insert, ...] = ()
+    no_tools: bool = False
+    force_tool: str | None = None
+    ask_usage: bool = False
+    max_output: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """Tokens of one upstream call as the provider reports them. cached ⊆ input, reasoning ⊆ output."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """One alternative of an answer (`n` > 1 gives several). finish: the upstream's own word, None when it gave none."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    finish: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What an upstream answered, from a whole body or from a stream observed to its end.
+
+    complete: it ended the way the dialect ends an answer (a finish reason or the terminator was seen). error: the upstream reported
+    an error inside an otherwise successful response.
+    """
+
+    choices: tuple[Choice, ...] = ()
+    usage: Usage | None = None
+    id: str | None = None
+    model: str | None = None
+    created: int | None = None
+    complete: bool = False
+    error: bool = False
+
+
+class Finding(msgspec.Struct, frozen=True, gc=False):
+    """A loop shape seen in a trail.
+
+    reason: the detector. tool: the tool's name. count: how often; nudge_at/stop_at: the ladder it climbs (None: no such rung).
+    calls: fingerprints that make up the loop.
+    """
+
+    reason: Reason
+    tool: str
+    count: int
+    nudge_at: int | None
+    stop_at: int | None
+    calls: frozenset[int]
+
+    @property
+    def stops(self) -> bool:
+        return self.stop_at is not None and self.count >= self.stop_at
+
+    @property
+    def nudges(self) -> bool:
+        return self.nudge_at is not None and self.count >= self.nudge_at
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The `lastcall` object of a stop or refusal, field by field as clients see it (None where it does not apply).
+
+    scope: `run` for a stop, `call` for calls left out of a message, `session` for a budget. spent/limit: in the budget's unit or in
+    repeats. resets_at: epoch seconds. trail: up to 16 entries {"tool", "count", "outcome"}.
+    """
+
+    action: Action
+    reason: Reason
+    message: str
+    detector: str | None = None
+    tool: str | None = None
+    count: int | None = None
+    limit: float | None = None
+    scope: str | None = None
+    spent: float | None = None
+    resets_at: float | None = None
+    session: str | None = None
+    degraded: bool | None = None
+    last_error: str | None = None
+    trail: tuple[dict[str, str | int], ...] = ()
+
+
+def text_of(content: bytes) -> str:
+    """The plain text of a raw content value: the string itself, or the text parts joined by newlines; "" for anything else."""
+    if not content or content == b"null":
+        return ""
+    try:
+        value = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return content.decode("utf-8", "replace")
+    match value:
+        case str():
+            return value
+        case list():
+            texts = [part.get("text") if isinstance(part, dict) else part for part in value]
+            return "\n".join(text for text in texts if isinstance(text, str))
+        case _:
+            return ""
