@@ -149,6 +149,14 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     error: bool = False
 
 
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """The identifying fields of an answer that Lastcall writes itself: id, model and creation time (epoch seconds)."""
+
+    id: str
+    model: str
+    created: int
+
+
 class Finding(msgspec.Struct, frozen=True, gc=False):
     """A loop shape seen in a trail.
 

@@ -7,18 +7,8 @@ which one a request spoke.
 from collections.abc import Collection
 from typing import Protocol
 
-import msgspec
-
 from proxy.dialects.chat import Chat
-from proxy.models import Answer, Edits, Notice, Request, ToolCall, Usage
-
-
-class Head(msgspec.Struct, frozen=True, gc=False):
-    """The identifying fields of an answer that Lastcall writes itself: id, model and creation time (epoch seconds)."""
-
-    id: str
-    model: str
-    created: int
+from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
 
 
 class StreamReader(Protocol):
