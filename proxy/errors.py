@@ -34,6 +34,10 @@ class UpstreamFailed(ProxyError):
         super().__init__(status, code, message, retry=True)
 
 
+class UpstreamCut(UpstreamFailed):
+    """The upstream began an answer and did not bring it to its end: the status has gone out, the body is incomplete."""
+
+
 class StoreUnavailable(ProxyError):
     """The store is away and the failure mode is `closed`."""
 

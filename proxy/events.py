@@ -1,8 +1,62 @@
 """What happened, as values: the one source of every metric and log line. No content, no keys: names, numbers and hashes."""
 
+from enum import StrEnum
+
 import msgspec
 
 from proxy.models import Action, Reason
+
+
+class Outcome(StrEnum):
+    """How an exchange ended, seen from the client: the closed set of `ExchangeEnded.outcome`."""
+
+    COMPLETED = "completed"
+    UPSTREAM_ERROR = "upstream_error"
+    DISCONNECTED = "disconnected"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class NudgeOutcome(StrEnum):
+    """How a nudged run ended: the closed set of `NudgeEnded.outcome`."""
+
+    RECOVERED = "recovered"
+    STOPPED = "stopped"
+
+
+class UpstreamError(StrEnum):
+    """Why one upstream call gave no usable answer.
+
+    unreachable: no connection. timeout: no byte in time. cut: the connection ended inside an answer. rate_limited: HTTP 429.
+    client_error, server_error: any other HTTP 4xx, 5xx. reported: an error inside a successful response.
+    """
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    CUT = "cut"
+    RATE_LIMITED = "rate_limited"
+    CLIENT_ERROR = "client_error"
+    SERVER_ERROR = "server_error"
+    REPORTED = "reported"
+
+    @classmethod
+    def of_status(cls, status: int) -> "UpstreamError | None":
+        """What an HTTP status says; None below 400."""
+        if status < 400:
+            return None
+        if status == 429:
+            return cls.RATE_LIMITED
+        return cls.CLIENT_ERROR if status < 500 else cls.SERVER_ERROR
+
+
+class StoreOperation(StrEnum):
+    """The calls of a `Store` that can fail."""
+
+    SECRET = "secret"
+    FIND = "find"
+    OPEN = "open"
+    COMMIT = "commit"
+    PING = "ping"
 
 
 class FindingSeen(msgspec.Struct, frozen=True, gc=False):
@@ -13,7 +67,7 @@ class FindingSeen(msgspec.Struct, frozen=True, gc=False):
 
 
 class NudgeEnded(msgspec.Struct, frozen=True, gc=False):
-    """A nudged run came to its end: `recovered` (an answer of its own) or `stopped`."""
+    """A nudged run came to its end. outcome: a `NudgeOutcome`; recovered means an answer of its own."""
 
     outcome: str
 
@@ -21,10 +75,11 @@ class NudgeEnded(msgspec.Struct, frozen=True, gc=False):
 class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One exchange, from request to settled answer. Emitted once for every request on a judged route.
 
-    dialect: `chat`, …. model: as asked (telemetry maps it to a closed set). status: HTTP status sent, 499 when the client left first.
-    outcome: `completed`, `upstream_error`, `disconnected`, `refused`, `failed`. Seconds are wall time: overhead is what Lastcall
-    added before the upstream was asked; upstream_seconds from there to its last byte; first_byte_seconds from the request to the first byte for
-    the client (None when there was none). tool/count/limit describe the loop, where there is one.
+    dialect: `chat`, …. model: as asked (telemetry maps it to a closed set). action: in observe mode what would have been done.
+    tool/count/limit describe the loop, where there is one. status: HTTP status sent, 499 when the client left first. outcome: an
+    `Outcome`. Seconds are wall time: overhead is what Lastcall added before the upstream was asked; upstream_seconds from there to its
+    last byte; first_byte_seconds from the request to the first byte for the client (None when there was none). pruned: tool calls left
+    out of the answer for `reason`. upstream_errors: one entry for every upstream call that failed, whether or not another succeeded.
     """
 
     dialect: str
@@ -52,12 +107,21 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     first_byte_seconds: float | None = None
     findings: tuple[FindingSeen, ...] = ()
     nudge_ended: NudgeEnded | None = None
+    pruned: int = 0
+    upstream_errors: tuple[UpstreamError, ...] = ()
 
 
 class StoreChanged(msgspec.Struct, frozen=True, gc=False):
     """The store went away (`up` False) or came back. cause: the error's class name, no addresses or secrets."""
 
     up: bool
+    cause: str = ""
+
+
+class StoreFailed(msgspec.Struct, frozen=True, gc=False):
+    """One store call failed or ran out of time, whether or not the store is known to be away. cause: as in `StoreChanged`."""
+
+    operation: StoreOperation
     cause: str = ""
 
 
@@ -68,4 +132,4 @@ class UnjudgedEnded(msgspec.Struct, frozen=True, gc=False):
     seconds: float
 
 
-Event = ExchangeEnded | StoreChanged | UnjudgedEnded
+Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded

@@ -58,6 +58,7 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False):
     id: str | None
     name: str
     arguments: str
+    custom: bool = False
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):

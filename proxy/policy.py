@@ -6,6 +6,7 @@ Reading the file is `config`'s business; deciding is `engine`'s. A `Policy` is m
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from proxy.config import PolicyConfig, Rungs, ToolConfig
 from proxy.models import Reason
 
 
@@ -136,3 +137,53 @@ class Policy:
             rule.nudge_at if rule.sets_nudge else ladder.nudge_at,
             rule.stop_at if rule.sets_stop else ladder.stop_at,
         )
+
+
+_PRESETS = {
+    "standard": Policy(),
+    "plain": Policy(
+        counting=Counting.CUMULATIVE,
+        scope=Scope.SESSION,
+        canonical=Canonical.EXACT,
+        ladders={Reason.REPEATED_CALL: DEFAULT_LADDERS[Reason.REPEATED_CALL]},
+    ),
+}
+
+
+def policy_of(config: PolicyConfig) -> Policy:
+    """The rules that a configuration asks for: its preset, and over it every key that was written."""
+    preset, written = _PRESETS[config.preset], config.model_fields_set
+    nudge, wrap_up, budgets = config.nudge, config.wrap_up, config.budgets
+    return Policy(
+        mode=Mode(config.mode),
+        counting=Counting(config.counting) if "counting" in written else preset.counting,
+        scope=Scope(config.scope) if "scope" in written else preset.scope,
+        canonical=Canonical(config.canonical) if "canonical" in written else preset.canonical,
+        ladders=_ladders(config, preset.ladders),
+        finish_tools=config.finish_tools,
+        tools={name: _tool_rule(tool) for name, tool in config.tools.items()},
+        nudge=NudgeRule(max_per_run=nudge.max_per_run, text=nudge.text, keep=nudge.keep),
+        on_stop=OnStop(config.on_stop),
+        wrap_up=WrapUpRule(force_finish_tool=wrap_up.force_finish_tool, retries=wrap_up.retries),
+        budgets=Budgets(steps=budgets.steps, tokens=budgets.tokens, deadline=budgets.deadline),
+    )
+
+
+def _ladders(config: PolicyConfig, preset: dict[Reason, Ladder]) -> dict[Reason, Ladder]:
+    """The preset's ladders with those that were written; one without any rung is off."""
+    ladders = dict(preset)
+    for name in config.detectors.model_fields_set:
+        rungs: Rungs = getattr(config.detectors, name)
+        ladders[Reason(name)] = Ladder(rungs.nudge_at, rungs.stop_at)
+    return {reason: ladder for reason, ladder in ladders.items() if ladder != Ladder(None, None)}
+
+
+def _tool_rule(tool: ToolConfig) -> ToolRule:
+    return ToolRule(
+        exempt=tool.exempt,
+        effect=Effect(tool.effect) if tool.effect else None,
+        nudge_at=tool.nudge_at,
+        stop_at=tool.stop_at,
+        sets_nudge="nudge_at" in tool.model_fields_set,
+        sets_stop="stop_at" in tool.model_fields_set,
+    )

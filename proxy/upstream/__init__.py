@@ -1,0 +1,73 @@
+"""The ways out to a model: what an upstream is, and which forward proxy leads there.
+
+Pure. Talking to one is the business of the files beside this one, each the only door to its library: `http` for everything that
+speaks one of our dialects, with its header rules in `headers`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One configured upstream.
+
+    base_url: up to and including the version, such as `https://api.openai.com/v1`. api_key: replaces the client's credentials; None
+    passes those on. ca_file: PEM certificates trusted besides the system's. verify: False accepts any certificate. proxy: URL of a
+    forward proxy, user and password allowed. connect_timeout: seconds for name, TCP, proxy and TLS together. read_timeout: seconds
+    of silence allowed before and within an answer; no limit stands on an answer's length in time.
+    """
+
+    name: str
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    verify: bool = True
+    proxy: str | None = field(default=None, repr=False)
+    connect_timeout: float = 10.0
+    read_timeout: float = 600.0
+
+
+def proxy_from(environ: Mapping[str, str], base_url: str) -> str | None:
+    """The forward proxy an environment prescribes for `base_url`, None for a direct way.
+
+    Reads `<scheme>_proxy`, `all_proxy` and `no_proxy`, small letters before capitals, as curl does. `no_proxy` lists host names (with
+    their subdomains), `host:port`, addresses, networks such as `10.0.0.0/8`, or `*`. This machine's own addresses are always
+    reached directly: a proxy elsewhere cannot.
+    """
+    url = urlsplit(base_url)
+    host = (url.hostname or "").rstrip(".")
+    proxy = _variable(environ, f"{url.scheme}_proxy") or _variable(environ, "all_proxy")
+    if not proxy or _is_loopback(host):
+        return None
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    excepted = _variable(environ, "no_proxy").lower().split(",")
+    if any(_matches(rule.strip(), host, port) for rule in excepted):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _matches(rule: str, host: str, port: int | None) -> bool:
+    """Whether one entry of `no_proxy` covers a host (lower case) and port."""
+    if rule in ("*", host, f"{host}:{port}", f"[{host}]:{port}"):
+        return True
+    try:
+        return ip_address(host) in ip_network(rule, strict=False)
+    except ValueError:  # the host is a name or the rule no network
+        domain = rule.removeprefix("*").lstrip(".")
+        return bool(domain) and (host == domain or f"{host}:{port}".endswith((f".{domain}", f".{domain}:{port}")))

@@ -1,0 +1,58 @@
+# What people and CI run. Set-up is a virtual environment, redone only when a lock changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# The lock comes from the public index alone, whatever this machine's pip is configured to add to it.
+COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null CUSTOM_COMPILE_COMMAND="make lock" \
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test lint format bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/run.stamp ## start the proxy with ./config.yaml; ARGS="--port 4001" adds options
+	$(BIN)/lastcall serve $(ARGS)
+
+demo: $(VENV)/run.stamp ## the same agent with and without Lastcall; no key, no network
+	$(BIN)/lastcall demo $(ARGS)
+
+test: lint ## every check that CI runs
+	$(BIN)/python -m pytest --cov --core-coverage $(ARGS)
+
+lint: $(VENV)/dev.stamp ## style, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/dev.stamp ## lay the code out and sort imports
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/dev.stamp ## what a request costs, next to a bare passthrough
+	$(BIN)/python -m bench $(ARGS)
+
+lock: $(VENV)/dev.stamp ## resolve requirements*.txt again; ARGS=--upgrade takes newer releases
+	$(COMPILE) --extra demo --build-deps-for editable --output-file requirements.txt $(ARGS) pyproject.toml
+	$(COMPILE) --output-file requirements-dev.txt $(ARGS) requirements-dev.in
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: requirements.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/dev.stamp: requirements-dev.txt $(VENV)/run.stamp
+	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
+	touch $@

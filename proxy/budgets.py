@@ -1,0 +1,65 @@
+"""What a call may cost before it is made, and what it cost when nobody says: arithmetic on integers.
+
+The ledger itself is the store's, since only the store can add under concurrency; here is what goes into it.
+"""
+
+import msgspec
+
+from proxy.models import Answer, Reason, Request, Usage
+
+TEMPLATE_TOKENS = 256  # what a provider's chat template and hidden instructions add to a request, at most
+LARGEST_OUTPUT = 131_072  # the largest output limit of any model known; what an unlimited answer may cost
+MODEST_OUTPUT = 4_096  # what a call falls back to when the largest no longer fits
+USEFUL_OUTPUT = 256  # less than this is no answer
+_BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
+
+REASONS = {"steps": Reason.STEP_BUDGET, "tokens": Reason.TOKEN_BUDGET, "deadline": Reason.DEADLINE}
+
+
+class Estimate(msgspec.Struct, frozen=True, gc=False):
+    """Upper bounds of one call in tokens; the fields of `store.Reservation` they fill."""
+
+    input_bound: int
+    output: int
+    modest: int
+    floor: int
+
+
+class Spending(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger said to a request. refused: the budget that has nothing left for it. last: the budget this call exhausts.
+
+    limit/spent: of that budget, in its unit.
+    """
+
+    refused: Reason | None = None
+    last: Reason | None = None
+    limit: float | None = None
+    spent: float | None = None
+
+
+def estimate(request: Request, token_limit: int | None) -> Estimate:
+    """What to reserve: a token is at least a byte, so the body's size bounds the input; the client's output limit bounds the answer."""
+    bound = len(request.body) + TEMPLATE_TOKENS
+    wanted = LARGEST_OUTPUT * request.choices if request.max_output is None else max(request.max_output, 0) * request.choices
+    share = MODEST_OUTPUT if token_limit is None else max(USEFUL_OUTPUT, min(MODEST_OUTPUT, token_limit // 8))
+    floor = min(USEFUL_OUTPUT * request.choices, wanted)
+    return Estimate(bound, wanted, min(share * request.choices, wanted), floor)
+
+
+def clamp(request: Request, granted: int | None, wanted: int) -> int | None:
+    """The output limit to send upstream, None to leave the client's alone: lowered only where less was granted than wanted."""
+    if granted is None or granted >= wanted:
+        return None
+    return max(1, granted // max(1, request.choices))
+
+
+def usage_of(answer: Answer, request: Request) -> tuple[Usage, bool]:
+    """The call's usage and whether it had to be estimated: from text sizes, when the provider reported none."""
+    if answer.usage is not None:
+        return answer.usage, False
+    written = sum(
+        len(choice.text.encode("utf-8", "surrogatepass"))
+        + sum(len(call.name) + len(call.arguments.encode("utf-8", "surrogatepass")) for call in choice.calls)
+        for choice in answer.choices
+    )
+    return Usage(-(-len(request.body) // _BYTES_PER_TOKEN), -(-written // _BYTES_PER_TOKEN)), True

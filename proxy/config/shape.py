@@ -1,0 +1,315 @@
+"""Every key of `config.yaml`: its section, type, default and meaning.
+
+A key that this version does not act on has no place here, since a limit that nobody enforces is worse than none.
+"""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from proxy.config.values import (
+    ApiKey,
+    BaseUrl,
+    Deadline,
+    Few,
+    Header,
+    Limit,
+    Name,
+    Port,
+    ProxyUrl,
+    Rung,
+    Size,
+    StoreUrl,
+    Template,
+    Timeout,
+    Tries,
+    Workers,
+    fault,
+    shown,
+)
+
+_UPSTREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+class Section(BaseModel):
+    """A mapping of keys. Written without any (`server:` alone), it is as if absent."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, value: object) -> object:
+        return {} if value is None else value
+
+
+class ServerConfig(Section):
+    """Where Lastcall listens."""
+
+    host: Name = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for every interface."""
+    port: Port = 4000
+    """Port to listen on; 0 for any free one."""
+    workers: Workers = 1
+    """Processes that share the port. More than one needs a Redis store."""
+    max_body: Size = 32 * 1024 * 1024
+    """Largest request body, after decompression."""
+    metrics_port: Port | None = None
+    """Port of its own for /metrics; null serves it beside the API."""
+
+    @field_validator("metrics_port")
+    @classmethod
+    def _own_port(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value and value == info.data.get("port"):
+            raise fault(f"{value} is the port of the API too; use another one, or null to serve metrics there")
+        return value
+
+
+def _some(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise fault("an empty list; name at least one, or take the key out")
+    return value
+
+
+class UpstreamConfig(Section):
+    """One model endpoint."""
+
+    base_url: BaseUrl
+    """What the client's path, without its /v1, is appended to."""
+    api_key: ApiKey = "passthrough"
+    """`passthrough` hands on the client's own credentials; else a key, only as ${VAR}."""
+    dialects: Annotated[tuple[Literal["chat", "responses", "messages"], ...], Field(strict=False), AfterValidator(_some)] = ("chat",)
+    """Wire formats that this upstream speaks."""
+    models: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_some)] = ("*",)
+    """Models it serves, as names or globs."""
+    ca_file: Name | None = None
+    """File of certificate authorities to trust besides the system's (PEM)."""
+    verify: bool = True
+    """Whether to check the upstream's certificate."""
+    proxy: Annotated[ProxyUrl | None, Field(repr=False)] = None
+    """HTTP proxy on the way there; null follows HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
+    connect_timeout: Timeout = 10.0
+    """Longest wait for a connection, TLS included."""
+    read_timeout: Timeout = 600.0
+    """Longest silence of the upstream."""
+
+    @field_validator("verify")
+    @classmethod
+    def _used(cls, value: bool, info: ValidationInfo) -> bool:
+        if not value and info.data.get("ca_file") is not None:
+            raise fault("false, although a ca_file is given; use true, or take ca_file out")
+        return value
+
+
+class StoreConfig(Section):
+    """Where sessions live between requests."""
+
+    url: Annotated[StoreUrl, Field(repr=False)] = "memory://"
+    """memory:// (this process), redis:// or rediss:// (shared by replicas)."""
+    failure_mode: Literal["open", "closed"] = "open"
+    """While the store is away: `open` forwards and judges from the request alone, `closed` refuses."""
+    timeout: Timeout = 0.25
+    """Longest wait for one store call."""
+
+
+class SessionConfig(Section):
+    """How requests are joined to sessions."""
+
+    headers: Annotated[tuple[Header, ...], Field(strict=False)] = ()
+    """Header names that may carry a session id, tried before the known ones, in order."""
+    ttl: Timeout = 21600.0
+    """How long an idle session is remembered."""
+
+
+def _check_rungs(nudge_at: int | None, stop_at: int | None) -> None:
+    if nudge_at is not None and stop_at is not None and nudge_at > stop_at:
+        raise fault(
+            f"{stop_at} lies below nudge_at {nudge_at}, so that the stop would come first and the nudge never; "
+            "raise stop_at, lower nudge_at, or set nudge_at: null"
+        )
+
+
+class Rungs(Section):
+    """The ladder of a detector, in repeats. Null: no such rung."""
+
+    nudge_at: Rung | None = 3
+    """Repeats at which the model is told; null: never."""
+    stop_at: Rung | None = Field(default=5, validate_default=True)
+    """Repeats at which the run is stopped; null: never."""
+
+    @field_validator("stop_at")
+    @classmethod
+    def _ordered(cls, value: int | None, info: ValidationInfo) -> int | None:
+        _check_rungs(info.data.get("nudge_at"), value)
+        return value
+
+
+class ParallelRungs(Rungs):
+    """The ladder for calls made at once, which are more often meant."""
+
+    nudge_at: Rung | None = 5
+    stop_at: Rung | None = Field(default=16, validate_default=True)
+
+
+def _rungs_or_off(value: object) -> object:
+    """`off` (YAML reads it as false) is a ladder without rungs."""
+    if value is False or value == "off":
+        return {"nudge_at": None, "stop_at": None}
+    if not isinstance(value, dict | Rungs):
+        raise fault(f"{shown(value)} is no ladder; use off, or a mapping such as {{nudge_at: 3, stop_at: 5}}")
+    return value
+
+
+_Off = Literal[False, "off"]
+
+
+class DetectorsConfig(Section):
+    """Which loop shapes are looked for. `off`, or a ladder; a rung left out keeps its default."""
+
+    repeated_call: Annotated[Rungs, BeforeValidator(_rungs_or_off, json_schema_input_type=Rungs | _Off)] = Rungs()
+    """The same call again, without news."""
+    cycle: Annotated[Rungs, BeforeValidator(_rungs_or_off, json_schema_input_type=Rungs | _Off)] = Rungs()
+    """Rounds of 2 to 6 different calls with the same results."""
+    parallel_repeat: Annotated[ParallelRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=ParallelRungs | _Off)] = ParallelRungs()
+    """Equal calls inside one message."""
+
+
+class ToolConfig(Section):
+    """What the operator knows about one tool."""
+
+    exempt: bool = False
+    """Never counted."""
+    effect: Literal["read", "write", "poll", "bookkeeping"] | None = None
+    """What a call of it does to the world; null leaves it to Lastcall."""
+    nudge_at: Rung | None = None
+    """Replaces the detectors' nudge rung for this tool; null: no nudge."""
+    stop_at: Rung | None = Field(default=None, validate_default=True)
+    """Replaces the detectors' stop rung for this tool; null: no stop."""
+
+    @field_validator("stop_at")
+    @classmethod
+    def _ordered(cls, value: int | None, info: ValidationInfo) -> int | None:
+        _check_rungs(info.data.get("nudge_at"), value)
+        if info.data.get("exempt") and (value is not None or info.data.get("nudge_at") is not None):
+            raise fault("a rung for an exempt tool is never reached; take exempt out, or nudge_at and stop_at")
+        return value
+
+
+class NudgeConfig(Section):
+    """The one message to the model."""
+
+    max_per_run: Few = 1
+    """Nudges in one run; further loops go to their stop without one. 0: never."""
+    text: Template | None = None
+    """Wording instead of the built-in one, with {tool}, {count}, {result}, {finish_tool}, {reason}."""
+    keep: bool = True
+    """Sent again at its place in later requests, so that the model still sees it; false sends it once."""
+
+
+class WrapUpConfig(Section):
+    """The last answer of a stopped run."""
+
+    force_finish_tool: Name | None = None
+    """Force this tool instead of forbidding tools, for agents that end only by it."""
+    retries: Tries = 3
+    """Further tries after an empty answer or one with tool markup."""
+
+
+class BudgetsConfig(Section):
+    """What one session may spend. Null: no limit; 0: none at all."""
+
+    steps: Limit | None = None
+    """Completed model calls."""
+    tokens: Limit | None = None
+    """Input and output tokens together."""
+    deadline: Deadline | None = None
+    """Wall-clock time from the session's first request."""
+
+
+class PolicyConfig(Section):
+    """The rules of every request."""
+
+    preset: Literal["standard", "plain"] = "standard"
+    """Where the defaults of this section come from; keys written beside it override it."""
+    mode: Literal["enforce", "observe"] = "enforce"
+    """`observe` computes everything and changes nothing."""
+    counting: Literal["no_progress", "consecutive", "cumulative"] = "no_progress"
+    """What makes a call a repeat."""
+    scope: Literal["run", "session"] = "run"
+    """How far back repeats count."""
+    canonical: Literal["loose", "exact"] = "loose"
+    """How alike the arguments of equal calls must be."""
+    detectors: DetectorsConfig = DetectorsConfig()
+    finish_tools: Annotated[tuple[Name, ...], Field(strict=False)] = (
+        "finish_exploration",
+        "attempt_completion",
+        "final_answer",
+        "submit",
+        "finish",
+    )
+    """Tools by which an agent ends its run: they count only when they fail."""
+    tools: dict[str, ToolConfig] = {}
+    """What is known about single tools, by name."""
+    nudge: NudgeConfig = NudgeConfig()
+    on_stop: Literal["wrap_up", "message", "error"] = "wrap_up"
+    """What a stopped client gets: a last answer by the model, a message by Lastcall, or HTTP 400."""
+    wrap_up: WrapUpConfig = WrapUpConfig()
+    budgets: BudgetsConfig = BudgetsConfig()
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _none(cls, value: object) -> object:
+        return {} if value is None else value
+
+    @field_validator("tools")
+    @classmethod
+    def _reachable(cls, value: dict[str, ToolConfig], info: ValidationInfo) -> dict[str, ToolConfig]:
+        """A rung of a tool must fit the rung of `repeated_call` that it leaves as it is."""
+        detectors: DetectorsConfig | None = info.data.get("detectors")
+        if detectors is None:  # it has a fault of its own
+            return value
+        ladder = detectors.repeated_call
+        for name, tool in value.items():
+            given = tool.model_fields_set
+            nudge_at = tool.nudge_at if "nudge_at" in given else ladder.nudge_at
+            stop_at = tool.stop_at if "stop_at" in given else ladder.stop_at
+            if nudge_at is not None and stop_at is not None and nudge_at > stop_at:
+                raise fault(f"nudged at {nudge_at} but stopped at {stop_at}, before that; give both nudge_at and stop_at", below=name)
+        return value
+
+
+_DEFAULT_MODELS = (
+    *("gpt-*", "chatgpt-*", "codex-*", "o1*", "o3*", "o4*", "claude-*", "gemini-*", "grok-*", "llama*", "mistral-*", "devstral*"),
+    *("deepseek-*", "qwen*", "kimi-*", "glm-*", "minimax-*"),
+)
+
+
+class Config(Section):
+    """Everything `config.yaml` says."""
+
+    server: ServerConfig = ServerConfig()
+    upstreams: dict[str, UpstreamConfig] = {"default": UpstreamConfig(base_url="https://api.openai.com/v1")}
+    """Model endpoints by name; the first that fits a request gets it."""
+    models: Annotated[tuple[Name, ...], Field(strict=False)] = _DEFAULT_MODELS
+    """Model names or globs that may appear as a metric label; any other model is counted as _other."""
+    store: StoreConfig = Field(default=StoreConfig(), validate_default=True)
+    session: SessionConfig = SessionConfig()
+    policy: PolicyConfig = PolicyConfig()
+
+    @field_validator("upstreams")
+    @classmethod
+    def _named(cls, value: dict[str, UpstreamConfig]) -> dict[str, UpstreamConfig]:
+        if not value:
+            raise fault("names no upstream; give one, such as default: {base_url: https://api.openai.com/v1}")
+        for name in value:
+            if not _UPSTREAM_NAME.fullmatch(name):
+                raise fault(f"{shown(name)} is no upstream name; use letters, digits, '_', '.' and '-', at most 64")
+        return value
+
+    @field_validator("store")
+    @classmethod
+    def _shared(cls, value: StoreConfig, info: ValidationInfo) -> StoreConfig:
+        server = info.data.get("server")
+        if server and server.workers > 1 and value.url.startswith("memory:"):
+            raise fault(f"memory:// cannot be shared by server.workers: {server.workers}; use a redis:// url, or one worker", below="url")
+        return value

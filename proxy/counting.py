@@ -1,0 +1,148 @@
+"""How often a call has been made without progress: the number every repeat is measured by.
+
+**News** is a call never made before in the trail, or a known call with a result it never had. Under `no_progress` a call's count is
+the number of its occurrences since the last news, the message that brought it included; docs/detection.md has the table of what
+that means in practice. The calls of one message happened at once: equal ones count once, and news among them counts for all.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from proxy.fingerprint import UNSEEN
+from proxy.models import Reason
+from proxy.policy import Counting, Effect, Ladder, Policy
+from proxy.trail import Entry, Step, Trail
+
+RELAPSE_STOPS_AT = 3  # the second repeat of a call that stopped an earlier run
+
+# Tools that keep the agent's own notes: what they say about progress is the agent's opinion, no news from the world.
+BOOKKEEPING = frozenset(
+    {"todowrite", "todo_write", "todoread", "todo_read", "write_todos", "update_todos", "update_todo_list", "manage_todo_list", "update_plan", "updateplan"}
+)
+
+
+class Tally(msgspec.Struct, frozen=True, gc=False):
+    """Counts at the end of a trail. results: the last result of each call. forgiven: calls whose next occurrence does not count."""
+
+    counts: dict[int, int]
+    results: dict[int, int]
+    forgiven: frozenset[int]
+
+
+def judged(policy: Policy, entry: Entry) -> bool:
+    """Whether a call can be a repeat at all: exempt tools never are, finish tools only when they fail."""
+    rule = policy.tools.get(entry.name)
+    if rule is not None and rule.exempt:
+        return False
+    return entry.name not in policy.finish_tools or entry.failed
+
+
+def is_bookkeeping(policy: Policy, name: str) -> bool:
+    """Whether a tool only keeps notes."""
+    rule = policy.tools.get(name)
+    if rule is not None and rule.effect is not None:
+        return rule.effect is Effect.BOOKKEEPING
+    return name.lower() in BOOKKEEPING
+
+
+def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) -> Ladder | None:
+    """The `repeated_call` ladder of one call; shorter for one that stopped an earlier run and still returns the same."""
+    ladder = policy.ladder(Reason.REPEATED_CALL, tool)
+    if ladder is None or ladder.stop_at is None or call not in trail.relapsed:
+        return ladder
+    if tally.results.get(call, UNSEEN) not in (UNSEEN, trail.relapsed[call]):
+        return ladder
+    return Ladder(ladder.nudge_at, min(ladder.stop_at, RELAPSE_STOPS_AT))
+
+
+def tally(trail: Trail, policy: Policy) -> Tally:
+    """Counts every judged call of a trail under the policy's way of counting."""
+    match policy.counting:
+        case Counting.NO_PROGRESS:
+            return _no_progress(trail, policy)
+        case Counting.CONSECUTIVE:
+            return _consecutive(trail.steps, policy)
+        case Counting.CUMULATIVE:
+            return _cumulative(trail, policy)
+
+
+def next_count(trail: Trail, policy: Policy, now: Tally, call: int) -> int:
+    """What a call's count would be if the next message made it (its result unknown: no news)."""
+    if call in now.forgiven:
+        return now.counts.get(call, 0)
+    if policy.counting is Counting.CONSECUTIVE and not (trail.steps and _distinct(trail.steps[-1], policy) == {call}):
+        return 1
+    return now.counts.get(call, 0) + 1
+
+
+def _distinct(step: Step, policy: Policy) -> set[int]:
+    return {entry.call for entry in step.calls if judged(policy, entry)}
+
+
+def _last_results(steps: Iterable[Step]) -> dict[int, int]:
+    return {entry.call: entry.result for step in steps for entry in step.calls if entry.result != UNSEEN}
+
+
+def _no_progress(trail: Trail, policy: Policy) -> Tally:
+    counts: dict[int, int] = {}
+    results: dict[int, set[int]] = {}
+    last: dict[int, int] = {}
+    middles: dict[int, int] = {}
+    forgiven: set[int] = set()
+    for step in trail.steps:
+        if step.after_compaction:
+            forgiven = set(results) - trail.nudged
+        renewed = False
+        for entry in step.calls:
+            known = results.get(entry.call)
+            if known is None:
+                known = results[entry.call] = set()
+                fresh = True
+            else:
+                fresh = entry.result != UNSEEN and entry.result not in known
+            if entry.result != UNSEEN:
+                known.add(entry.result)
+                last[entry.call] = entry.result
+            if fresh and not entry.void and not is_bookkeeping(policy, entry.name):
+                renewed = True
+                counts.pop(entry.call, None)
+            if entry.call in trail.nudged and entry.call not in middles:
+                middles[entry.call] = _middle(policy, entry.name)
+        if renewed:
+            counts = {call: min(count, middles[call] - 1) for call, count in counts.items() if call in middles}
+        for call in _distinct(step, policy):
+            if call in forgiven:
+                forgiven.discard(call)
+            else:
+                counts[call] = counts.get(call, 0) + 1
+    return Tally(counts, last, frozenset(forgiven))
+
+
+def _middle(policy: Policy, tool: str) -> int:
+    """Where news from other calls takes a nudged call back to: halfway between nudge and stop, never to the start."""
+    ladder = policy.ladder(Reason.REPEATED_CALL, tool)
+    if ladder is None or ladder.nudge_at is None or ladder.stop_at is None:
+        return 1
+    return (ladder.nudge_at + ladder.stop_at) // 2
+
+
+def _consecutive(steps: Sequence[Step], policy: Policy) -> Tally:
+    counts: dict[int, int] = {}
+    previous: set[int] = set()
+    for step in steps:
+        distinct = _distinct(step, policy)
+        alone = len(distinct) == 1 and distinct == previous
+        counts = {call: counts.get(call, 0) + 1 if alone else 1 for call in distinct}
+        previous = distinct
+    return Tally(counts, _last_results(steps), frozenset())
+
+
+def _cumulative(trail: Trail, policy: Policy) -> Tally:
+    counts: dict[int, int] = {}
+    for step in trail.steps:
+        for call in _distinct(step, policy):
+            counts[call] = counts.get(call, 0) + 1
+    for call, made in trail.made.items():
+        counts[call] = max(counts.get(call, 0), made)
+    return Tally(counts, _last_results(trail.steps), frozenset())

@@ -1,0 +1,41 @@
+"""The same call again, with nothing new learned since."""
+
+from collections.abc import Sequence
+
+from proxy.counting import Tally, judged, ladder_of, next_count
+from proxy.models import Finding, Reason
+from proxy.policy import Policy
+from proxy.trail import Entry, Trail
+
+
+class RepeatedCall:
+    """Counts what `counting` counts, for the calls of the newest message."""
+
+    reason = Reason.REPEATED_CALL
+
+    def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
+        newest = trail.steps[-1].calls if trail.steps else ()
+        return self._findings(trail, tally, policy, newest, {entry.call: tally.counts.get(entry.call, 0) for entry in newest})
+
+    def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
+        return self._findings(trail, tally, policy, calls, {entry.call: next_count(trail, policy, tally, entry.call) for entry in calls})
+
+    def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
+        names = {entry.call: entry.name for step in trail.steps for entry in step.calls}
+        for call in tally.counts:
+            ladder = ladder_of(policy, trail, tally, call, names.get(call, ""))
+            if ladder is not None and ladder.stop_at is not None and next_count(trail, policy, tally, call) >= ladder.stop_at:
+                return True
+        return False
+
+    def _findings(
+        self, trail: Trail, tally: Tally, policy: Policy, calls: Sequence[Entry], counts: dict[int, int]
+    ) -> list[Finding]:
+        found = []
+        for entry in {entry.call: entry for entry in calls if judged(policy, entry)}.values():
+            ladder = ladder_of(policy, trail, tally, entry.call, entry.name)
+            if ladder is not None:
+                finding = Finding(self.reason, entry.name, counts[entry.call], ladder.nudge_at, ladder.stop_at, frozenset({entry.call}))
+                if finding.nudges or finding.stops:
+                    found.append(finding)
+        return found

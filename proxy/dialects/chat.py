@@ -1,0 +1,56 @@
+"""The chat-completions dialect: `POST /v1/chat/completions`, as OpenAI defines it and as the many servers speak it.
+
+This is its table of contents; the work is in `chat_request`, `chat_answer`, `chat_stream` and `chat_render`.
+"""
+
+from collections.abc import Collection
+
+from proxy.dialects import chat_answer, chat_render, chat_request, chat_stream
+from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+
+
+class Chat:
+    """Implements `Dialect`."""
+
+    name = "chat"
+    keep_alive = chat_render.KEEP_ALIVE
+
+    def parse(self, body: bytes) -> Request:
+        return chat_request.parse_request(body)
+
+    def rewrite(self, request: Request, edits: Edits) -> bytes:
+        return chat_request.rewrite_request(request, edits)
+
+    def read_answer(self, body: bytes) -> Answer:
+        return chat_answer.read_answer(body)
+
+    def reader(self) -> chat_stream.ChatReader:
+        return chat_stream.ChatReader()
+
+    def without_usage(self, event: bytes) -> bytes:
+        return chat_stream.without_usage(event)
+
+    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
+        return chat_answer.prune(body, drop, notice)
+
+    def completion(self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int) -> bytes:
+        return chat_render.completion(head, text, usage, notice, choices)
+
+    def stream_tail(
+        self,
+        head: Head,
+        text: str,
+        calls: tuple[ToolCall, ...],
+        usage: Usage | None,
+        notice: Notice | None,
+        *,
+        started: bool,
+        choices: int,
+    ) -> bytes:
+        return chat_render.stream_tail(head, text, calls, usage, notice, started=started, choices=choices)
+
+    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
+        return chat_render.stream_error(code, message, notice)
+
+    def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:
+        return chat_render.error(status, code, message, notice)

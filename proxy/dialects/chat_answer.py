@@ -1,0 +1,167 @@
+"""Whole chat-completions answers: what one says, and how calls are taken out of one."""
+
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from proxy.dialects import notice as lastcall
+from proxy.dialects.chat_calls import read_calls
+from proxy.dialects.raw_json import (
+    FIELDS,
+    UNREADABLE,
+    Fields,
+    Shape,
+    fields,
+    list_of,
+    object_of,
+    plain,
+    present,
+    quoted,
+    raw_list,
+    read,
+    text,
+    whole,
+)
+from proxy.models import Answer, Choice, Notice, Usage
+
+
+class Body(Struct, gc=False):
+    """An answer, or one chunk of a streamed one. x_groq: where one provider keeps its usage."""
+
+    id: Any = None
+    model: Any = None
+    created: Any = None
+    choices: Raw = Raw()
+    usage: Raw = Raw()
+    error: Raw = Raw()
+    x_groq: Raw = Raw()
+
+
+class WireChoice(Struct, gc=False):
+    """One alternative, with `message` when whole and `delta` when streamed. One provider keeps its usage in here."""
+
+    index: Any = None
+    message: Raw = Raw()
+    delta: Raw = Raw()
+    finish_reason: Any = None
+    usage: Raw = Raw()
+
+
+class WireMessage(Struct, gc=False):
+    """A message, or what a chunk adds to one."""
+
+    content: Any = None
+    refusal: Any = None
+    tool_calls: Raw = Raw()
+    function_call: Raw = Raw()
+
+    def text(self) -> str:
+        """What a person reads: the content, be it text or parts, or the refusal in its place."""
+        return _text_of(self.content) + _text_of(self.refusal)
+
+
+BODY = Decoder(Body)
+CHOICES = Shape(WireChoice)
+MESSAGE = Shape(WireMessage)
+_ELSEWHERE = Shape(Body)
+
+
+def _text_of(content: object) -> str:
+    if isinstance(content, list):
+        return "".join([_text_of(part.get("text")) for part in content if isinstance(part, dict)])
+    return content if isinstance(content, str) else ""
+
+
+def read_usage(raw: bytes) -> Usage | None:
+    """The token counts of a `usage` object; None when it holds none."""
+    usage = plain(raw) if present(raw) else None
+    if not isinstance(usage, dict):
+        return None
+    spent, produced = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
+    if spent is None and produced is None:
+        return None
+    cached = _detail(usage, "prompt_tokens_details", "cached_tokens") or whole(usage.get("prompt_cache_hit_tokens")) or 0
+    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens") or 0
+    return Usage(spent or 0, produced or 0, min(cached, spent or 0), min(reasoning, produced or 0))
+
+
+def _detail(usage: dict[str, Any], group: str, name: str) -> int | None:
+    details = usage.get(group)
+    return whole(details.get(name)) if isinstance(details, dict) else None
+
+
+def usage_in(body: Body, choices: list[WireChoice]) -> Usage | None:
+    """The usage, wherever the server put it."""
+    usage = read_usage(body.usage)
+    for choice in choices:
+        usage = usage or read_usage(choice.usage)
+    return usage or read_usage(_ELSEWHERE.one(body.x_groq).usage)
+
+
+def read_answer(body: bytes) -> Answer:
+    """Reads a whole answer. It is complete when it could be read to its end and holds a choice."""
+    try:
+        wire = read(BODY, body)
+    except UNREADABLE:
+        return Answer()
+    choices = CHOICES.many(wire.choices)
+    return Answer(
+        choices=tuple([_choice(choice) for choice in choices]),
+        usage=usage_in(wire, choices),
+        id=text(wire.id),
+        model=text(wire.model),
+        created=whole(wire.created),
+        complete=bool(choices),
+        error=present(wire.error) or any(choice.finish_reason == "error" for choice in choices),
+    )
+
+
+def _choice(choice: WireChoice) -> Choice:
+    message = MESSAGE.one(choice.message)
+    return Choice(message.text(), read_calls(message.tool_calls, message.function_call), text(choice.finish_reason))
+
+
+def prune(body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
+    """The answer without the calls at these (choice, call) positions of `read_answer`, plus the notice.
+
+    A choice left without calls ends as text does, and says the notice's message if it would say nothing: an assistant message with
+    neither text nor calls is refused by upstreams once it stands in the history. An unreadable answer is returned as it is.
+    """
+    try:
+        members = read(FIELDS, body)
+        choices = raw_list(members["choices"])
+        for position in sorted({choice for choice, _ in drop if 0 <= choice < len(choices)}):
+            dropped = {call for choice, call in drop if choice == position}
+            choices[position] = _prune_choice(choices[position], dropped, notice.message)
+    except (*UNREADABLE, KeyError):
+        return body
+    members["choices"] = Raw(list_of(choices))
+    members["lastcall"] = lastcall.raw(notice)
+    return object_of(members)
+
+
+def _prune_choice(raw: Raw, dropped: set[int], message_if_empty: str) -> Raw:
+    choice = fields(raw)
+    message = fields(choice["message"])
+    _drop_calls(message, dropped)
+    if "tool_calls" not in message and "function_call" not in message:
+        choice["finish_reason"] = Raw(b'"stop"')
+        if not MESSAGE.one(choice["message"]).text():
+            message["content"] = Raw(quoted(message_if_empty))
+    choice["message"] = Raw(object_of(message))
+    return Raw(object_of(choice))
+
+
+def _drop_calls(message: Fields, dropped: set[int]) -> None:
+    """Takes the calls out of a message; the legacy one counts as the last. Empty members go too."""
+    tool_calls = message.get("tool_calls", b"")
+    calls = raw_list(tool_calls) if present(tool_calls) else []
+    kept = [call for position, call in enumerate(calls) if position not in dropped]
+    if len(calls) in dropped or not present(message.get("function_call", b"")):
+        message.pop("function_call", None)
+    if not kept:
+        message.pop("tool_calls", None)
+    elif len(kept) < len(calls):
+        message["tool_calls"] = Raw(list_of(kept))

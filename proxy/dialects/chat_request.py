@@ -1,0 +1,259 @@
+"""Chat-completions requests: what Lastcall reads of one, and the edits it can make in one.
+
+Only `messages` has to be what the dialect says (a list of objects) and `model`, where it is there, a string. Any other value of a wrong
+type is read as absent and passed on: judging it is the upstream's business.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.json import Decoder, encode
+
+from proxy.dialects.chat_calls import Custom, Function, read_calls
+from proxy.dialects.raw_json import (
+    FIELDS,
+    Fields,
+    Shape,
+    add_member,
+    append_text,
+    fields,
+    flag,
+    list_of,
+    object_of,
+    plain,
+    present,
+    raw_list,
+    read,
+    text,
+    whole,
+)
+from proxy.errors import BadRequest
+from proxy.models import Edits, Insert, Item, Request, Role
+
+MOST_CHOICES = 128
+LONGEST_HINT = 512
+_TOO_DEEP = "the body is nested too deeply to be read: send a flatter one"
+_OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+
+
+class _Message(Struct, gc=False):
+    role: Any = None
+    content: Raw = Raw()
+    tool_calls: Raw = Raw()
+    function_call: Raw = Raw()
+    tool_call_id: Any = None
+
+
+class _Body(Struct, gc=False):
+    messages: list[_Message]
+    model: str = ""
+    tools: Raw = Raw()
+    functions: Raw = Raw()
+    tool_choice: Raw = Raw()
+    function_call: Raw = Raw()
+    stream: Raw = Raw()
+    stream_options: Raw = Raw()
+    n: Raw = Raw()
+    max_completion_tokens: Raw = Raw()
+    max_tokens: Raw = Raw()
+    session_id: Raw = Raw()
+    litellm_session_id: Raw = Raw()
+    prompt_cache_key: Raw = Raw()
+    user: Raw = Raw()
+    conversation: Raw = Raw()
+    conversation_id: Raw = Raw()
+    metadata: Raw = Raw()
+
+
+class _Metadata(Struct, gc=False):
+    session_id: Any = None
+    sessionId: Any = None
+    user_id: Any = None
+
+
+class _StreamOptions(Struct, gc=False):
+    include_usage: Any = None
+
+
+class _Tool(Struct, gc=False):
+    function: Function | None = None
+    custom: Custom | None = None
+
+
+_BODY = Decoder(_Body)
+_METADATA = Shape(_Metadata)
+_STREAM_OPTIONS = Shape(_StreamOptions)
+_TOOLS = Shape(_Tool)
+_FUNCTIONS = Shape(Function)
+
+
+def parse_request(body: bytes) -> Request:
+    """Reads a request. Raises `BadRequest` on bytes that are not one."""
+    wire = _decode(body)
+    return Request(
+        body=body,
+        model=wire.model,
+        items=tuple([_item(message) for message in wire.messages]),
+        tools=_tool_names(wire.tools, wire.functions),
+        tools_raw=bytes(wire.tools if present(wire.tools) else wire.functions),
+        tools_off=plain(wire.tool_choice) == "none" or plain(wire.function_call) == "none",
+        stream=flag(plain(wire.stream)),
+        wants_usage=flag(_STREAM_OPTIONS.one(wire.stream_options).include_usage),
+        choices=min(whole(plain(wire.n)) or 1, MOST_CHOICES),
+        max_output=_output_limit(wire),
+        hints=_hints(wire),
+    )
+
+
+def _decode(body: bytes) -> _Body:
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"the body is not UTF-8 (at byte {error.start}): encode it as UTF-8") from None
+    try:
+        return read(_BODY, body)
+    except msgspec.ValidationError as error:
+        raise BadRequest(_misfit(str(error))) from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}; send one JSON object") from None
+    except RecursionError:
+        raise BadRequest(_TOO_DEEP) from None
+
+
+def _misfit(complaint: str) -> str:
+    """Says in our words what msgspec says as "Expected `object`, got `int` - at `$.messages[3]`"."""
+    if "missing required field" in complaint:
+        return "`messages` is missing: send a list of message objects"
+    match = re.fullmatch(r"Expected `(\w+)`, got `(\w+)`(?: - at `\$\.(\S+)`)?", complaint)
+    if match is None:
+        return f"the body cannot be read: {complaint}; send a number of a sensible size"
+    expected, got, place = match.groups()
+    subject = f"`{place}`" if place else "the body"
+    kind = {"array": "a list of message objects", "object": "an object", "str": "a string"}[expected]
+    return f"{subject} is of type {got}: send {kind}"
+
+
+def _item(message: _Message) -> Item:
+    role = message.role
+    return Item(
+        _ROLES.get(role, Role.USER) if isinstance(role, str) else Role.USER,
+        bytes(message.content),
+        read_calls(message.tool_calls, message.function_call),
+        text(message.tool_call_id),
+    )
+
+
+def _tool_names(tools: bytes, functions: bytes) -> tuple[str, ...]:
+    offered = [tool.function or tool.custom for tool in _TOOLS.many(tools)] + _FUNCTIONS.many(functions)
+    return tuple([tool.name for tool in offered if tool is not None and isinstance(tool.name, str)])
+
+
+def _output_limit(wire: _Body) -> int | None:
+    """The larger one if both are there, since some upstreams know only one. 0 and less mean no limit to some."""
+    limits = [whole(plain(wire.max_completion_tokens)), whole(plain(wire.max_tokens))]
+    return max((limit for limit in limits if limit), default=None)
+
+
+def _hints(wire: _Body) -> dict[str, str]:
+    metadata = _METADATA.one(wire.metadata)
+    hints: dict[str, Any] = {
+        "session_id": plain(wire.session_id),
+        "litellm_session_id": plain(wire.litellm_session_id),
+        "prompt_cache_key": plain(wire.prompt_cache_key),
+        "user": plain(wire.user),
+        "conversation": plain(wire.conversation),
+        "conversation_id": plain(wire.conversation_id),
+        "metadata.session_id": metadata.session_id,
+        "metadata.sessionId": metadata.sessionId,
+        "metadata.user_id": metadata.user_id,
+    }
+    return {key: value for key, value in hints.items() if isinstance(value, str) and 0 < len(value) <= LONGEST_HINT}
+
+
+def rewrite_request(request: Request, edits: Edits) -> bytes:
+    """The body with the edits made; the same object when they change nothing.
+
+    Where something changes, the top-level object and the touched messages are written anew around their values, which stay as they
+    were; a mere `ask_usage` leaves even the space between them. Raises `BadRequest` where the body is too deep to be read again.
+    """
+    try:
+        body = _edit_members(request.body, edits)
+        return _ask_usage(body) if edits.ask_usage and not request.wants_usage else body
+    except RecursionError:
+        # How deep is too deep depends on how deep the caller's stack is, so `parse` may just have managed.
+        raise BadRequest(_TOO_DEEP) from None
+
+
+def _edit_members(body: bytes, edits: Edits) -> bytes:
+    if not edits.inserts and not edits.no_tools and edits.force_tool is None and edits.max_output is None:
+        return body
+    members = read(FIELDS, body)
+    before = dict(members)
+    _insert(members, edits.inserts)
+    _choose_tool(members, edits)
+    _limit_output(members, edits.max_output)
+    return body if members == before else object_of(members)
+
+
+def _insert(members: Fields, inserts: tuple[Insert, ...]) -> None:
+    if not inserts:
+        return
+    messages = raw_list(members["messages"])
+    for insert in inserts:
+        message = fields(messages[insert.item])
+        message["content"] = Raw(append_text(bytes(message.get("content", b"")), insert.text))
+        messages[insert.item] = Raw(object_of(message))
+    members["messages"] = Raw(list_of(messages))
+
+
+def _choose_tool(members: Fields, edits: Edits) -> None:
+    """Forces the named tool if it is offered, or forbids those that are; old-style functions have a switch of their own."""
+    tools, functions = _TOOLS.many(members.get("tools", b"")), _FUNCTIONS.many(members.get("functions", b""))
+    name = edits.force_tool
+    if name is not None and any(tool.function and tool.function.name == name for tool in tools):
+        members["tool_choice"] = Raw(encode({"type": "function", "function": {"name": name}}))
+    elif name is not None and any(tool.custom and tool.custom.name == name for tool in tools):
+        members["tool_choice"] = Raw(encode({"type": "custom", "custom": {"name": name}}))
+    elif name is not None and any(function.name == name for function in functions):
+        members["function_call"] = Raw(encode({"name": name}))
+    elif edits.no_tools:
+        members |= {"tool_choice": Raw(b'"none"')} if tools else {}
+        members |= {"function_call": Raw(b'"none"')} if functions else {}
+
+
+def _limit_output(members: Fields, limit: int | None) -> None:
+    if limit is None:
+        return
+    sent = [name for name in _OUTPUT_LIMITS if present(members.get(name, b""))]
+    for name in sent or _OUTPUT_LIMITS[:1]:
+        own = whole(plain(members.get(name, b"")))
+        if not own or own > limit:
+            members[name] = Raw(encode(limit))
+
+
+def _ask_usage(body: bytes) -> bytes:
+    wish = b'"stream_options":{"include_usage":true}'
+    if b"stream_options" not in body:
+        return add_member(body, wish)
+    members = read(FIELDS, body)
+    options = bytes(members.get("stream_options", b""))
+    if not options:
+        return add_member(body, wish)
+    if options == b"null":
+        members["stream_options"] = Raw(b'{"include_usage":true}')
+    elif options.startswith(b"{"):
+        members["stream_options"] = Raw(object_of(fields(options) | {"include_usage": Raw(b"true")}))
+    else:
+        return body
+    return object_of(members)

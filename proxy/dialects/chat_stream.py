@@ -1,0 +1,135 @@
+"""Streamed chat-completions answers: following one chunk by chunk, and hiding the usage a client did not ask for."""
+
+import re
+
+from proxy.dialects import sse
+from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, Body, WireChoice, WireMessage, usage_in
+from proxy.dialects.chat_calls import CALLS, FUNCTION, CallMerger, WireCall
+from proxy.dialects.raw_json import UNREADABLE, present, read, text, whole
+from proxy.models import Answer, Choice, Usage
+
+DONE = b"[DONE]"
+# A quote inside a string is escaped, so this can only be a member.
+_NULL_USAGE = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,?')
+
+
+class _ChoiceReader:
+    """What one choice has said so far."""
+
+    def __init__(self, begun: dict[str, int]) -> None:
+        self._texts: list[str] = []
+        self._calls = CallMerger(begun)
+        self._legacy = CallMerger(begun)
+        self.finish: str | None = None
+
+    def add(self, delta: WireMessage, calls: list[WireCall]) -> None:
+        self._texts.append(delta.text())
+        for call in calls:
+            self._calls.add(call)
+        if present(delta.function_call):
+            self._legacy.add(WireCall(function=FUNCTION.one(delta.function_call)))
+
+    def choice(self) -> Choice:
+        return Choice("".join(self._texts), self._calls.calls() + self._legacy.calls(), self.finish)
+
+
+class ChatReader:
+    """Implements `StreamReader`."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, int] = {}
+        self.holds_call = False
+        self._choices: dict[int, _ChoiceReader] = {}
+        self._usage: Usage | None = None
+        self._id: str | None = None
+        self._model: str | None = None
+        self._created: int | None = None
+        self._calls_seen = False
+        self._done = False
+        self._error = False
+
+    def feed(self, event: bytes) -> None:
+        """Reads one event. From the first call on every event with data is one that `holds_call`; comments never are."""
+        data = sse.data_of(event)
+        if data is None:
+            self.holds_call = False
+            return
+        self._error = self._error or sse.name_of(event) == b"error"
+        ending = self._read(data)
+        self.holds_call = self._calls_seen or ending
+
+    def answer(self) -> Answer:
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        ended = bool(choices) and all(choice.finish for choice in choices)
+        return Answer(
+            choices=tuple([choice.choice() for choice in choices]),
+            usage=self._usage,
+            id=self._id,
+            model=self._model,
+            created=self._created,
+            complete=self._done or ended,
+            error=self._error,
+        )
+
+    def _read(self, data: bytes) -> bool:
+        """Reads one chunk; whether it belongs to the stream's end (a finish reason, usage without text, the terminator)."""
+        if data.strip() == DONE:
+            self._done = True
+            return True
+        try:
+            chunk = read(BODY, data)
+        except UNREADABLE:
+            return False
+        self._error = self._error or present(chunk.error)
+        self._read_head(chunk)
+        choices = CHOICES.many(chunk.choices)
+        usage = usage_in(chunk, choices)
+        self._usage = usage or self._usage
+        spoke = finished = False
+        for position, choice in enumerate(choices):
+            spoke = self._read_choice(choice, position) or spoke
+            finished = finished or bool(text(choice.finish_reason))
+        return finished or (usage is not None and not spoke)
+
+    def _read_head(self, chunk: Body) -> None:
+        self._id = self._id or text(chunk.id)
+        self._model = self._model or text(chunk.model)
+        self._created = self._created or whole(chunk.created)
+
+    def _read_choice(self, wire: WireChoice, position: int) -> bool:
+        """Adds what a chunk says in one choice; whether that is text."""
+        index = whole(wire.index)
+        index = position if index is None else index
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _ChoiceReader(self.begun)
+        finish = text(wire.finish_reason)
+        choice.finish = choice.finish or finish
+        self._error = self._error or finish == "error"
+        delta = MESSAGE.one(wire.delta)
+        calls = CALLS.many(delta.tool_calls)
+        choice.add(delta, calls)
+        self._calls_seen = self._calls_seen or bool(calls) or present(delta.function_call)
+        return bool(delta.text())
+
+
+def without_usage(event: bytes) -> bytes:
+    """An event as it is without `include_usage`: b"" for the chunk that holds only usage, and no `"usage": null` in the others.
+
+    Usage that comes together with a choice stays, for there the upstream would have sent it anyway.
+    """
+    if b'"usage"' not in event:
+        return event
+    data = sse.data_of(event)
+    if data is None:
+        return event
+    try:
+        chunk = read(BODY, data)
+    except UNREADABLE:
+        return event
+    if present(chunk.usage):
+        alone = not CHOICES.many(chunk.choices) and not present(chunk.error)
+        return b"" if alone else event
+    found = _NULL_USAGE.findall(event)
+    # More than one, and the other is somewhere inside: a null too many does no harm.
+    return event.replace(found[0], b"", 1) if chunk.usage and len(found) == 1 else event

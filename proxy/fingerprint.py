@@ -1,0 +1,185 @@
+"""Identity of tool calls and their results: when are two the same?
+
+A call is its name and canonical arguments; a result is its text without what changes although nothing changed (clock times,
+durations, ids, counters). Both become 8-byte keyed hashes: what a session stores cannot be turned back into content, and
+nobody outside can make two calls collide. Nothing here ever raises, whatever a model or tool wrote.
+
+Normalising text costs a thousand times a hash, so a result has two identities: the exact one, which settles almost every
+comparison, and the normalised one, asked for only where the same call returned different bytes.
+"""
+
+import json
+import math
+import re
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+UNSEEN = 0  # the hash of a result that has not arrived
+
+_DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool comes near
+_EXACT_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,200})")
+_CACHE_SIZE = 8192
+_LONG = 32_768  # results over this many characters are normalised at both ends only
+
+
+class Fingerprints:
+    """Hashes under one secret and one notion of equal arguments (`loose`), with bounded caches keyed by digest, never by content."""
+
+    def __init__(self, secret: bytes, *, loose: bool) -> None:
+        self._secret = secret
+        self._loose = loose
+        self._calls: dict[bytes, int] = {}
+        self._results: dict[bytes, int] = {}
+
+    def call(self, name: str, arguments: str) -> int:
+        """The identity of a call."""
+        raw = f"{name}\0{arguments}".encode("utf-8", "surrogatepass")
+        key = blake2b(raw, digest_size=16, key=self._secret).digest()
+        found = self._calls.get(key)
+        if found is None:
+            text = f"{name}\0{canonical(arguments, loose=self._loose)}"
+            found = _keep(self._calls, key, self.digest(b"call", text.encode("utf-8", "surrogatepass")))
+        return found
+
+    def raw_result(self, content: bytes) -> int:
+        """The exact identity of a result, from its raw JSON value. Even, never `UNSEEN`: cheap, and enough while nothing differs."""
+        return self._digest(b"raw", content) & ~1 or 2
+
+    def result(self, content: bytes) -> int:
+        """The identity of a result by its normalised text. Odd, so that the two kinds cannot be mixed up."""
+        key = blake2b(content, digest_size=16, key=self._secret).digest()
+        found = self._results.get(key)
+        if found is None:
+            found = _keep(self._results, key, self._digest(b"result", _normal_content(content)) | 1)
+        return found
+
+    def digest(self, *parts: bytes) -> int:
+        """An 8-byte keyed hash of byte strings, as a non-zero integer."""
+        return self._digest(*parts) or 1
+
+    def _digest(self, *parts: bytes) -> int:
+        hasher = blake2b(digest_size=8, key=self._secret)
+        for part in parts:
+            hasher.update(len(part).to_bytes(4, "little"))
+            hasher.update(part)
+        return int.from_bytes(hasher.digest(), "little")
+
+
+def _keep(cache: dict[bytes, int], key: bytes, value: int) -> int:
+    if len(cache) >= _CACHE_SIZE:
+        del cache[next(iter(cache))]
+    cache[key] = value
+    return value
+
+
+def canonical(arguments: str, *, loose: bool) -> str:
+    """Arguments in one spelling: keys sorted at every depth, integers exact, other numbers by value (1.0 is 1).
+
+    loose: a string that is exactly an integer equals it, null equals absent, the ends of strings are trimmed. What does not parse is
+    its own raw text.
+    """
+    try:
+        value = json.loads(arguments, parse_float=_number, parse_constant=str)
+        return json.dumps(_plain(value, loose, 0), sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return "raw:" + arguments.strip()
+
+
+def _number(text: str) -> float | int | str:
+    value = float(text)
+    if not math.isfinite(value):
+        return text  # beyond a double: only its own spelling equals it
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _plain(value: Any, loose: bool, depth: int) -> Any:
+    if depth > _DEPTH:
+        raise ValueError("nested too deep to canonicalise")
+    match value:
+        case dict():
+            return {k: _plain(v, loose, depth + 1) for k, v in value.items() if not (loose and v is None)}
+        case list():
+            return [_plain(v, loose, depth + 1) for v in value]
+        case str() if loose:
+            text = value.strip()
+            return int(text) if _EXACT_INT.fullmatch(text) else text
+        case _:
+            return value
+
+
+def _normal_content(content: bytes) -> bytes:
+    try:
+        value = msgspec.json.decode(content) if content else ""
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        value = content.decode("utf-8", "replace")
+    match value:
+        case str():
+            return normal_text(value).encode("utf-8", "surrogatepass")
+        case list():
+            return b"\0".join(_normal_part(part) for part in value)
+        case _:
+            return _normal_part(value)
+
+
+def _normal_part(part: Any) -> bytes:
+    text = part.get("text") if isinstance(part, dict) else part
+    if isinstance(text, str):
+        return normal_text(text).encode("utf-8", "surrogatepass")
+    try:
+        return msgspec.json.encode(part, order="deterministic")
+    except (ValueError, RecursionError):
+        return repr(part).encode("utf-8", "surrogatepass")
+
+
+# What changes although nothing changed. Every repetition is bounded or runs over a class the next piece cannot match, so that
+# matching is linear in the text. Kept on purpose: dates alone, exit codes, errno, HTTP status, ports, line numbers, other counts.
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,2048}(?:\x07|\x1b\\))")
+_VOLATILE = re.compile(
+    r"""
+      (?<![\w:.])(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T\ ,]{1,2}\d{1,2}:\d\d(?::\d\d)?|\d{1,2}:\d\d:\d\d)     # with a time of day
+        (?:[.,]\d{1,9})?(?:\ ?[AaPp][Mm]\b|Z|\ ?[+-]\d\d:?\d\d\b|\ UTC\b)?
+    | (?<![\w.])\d{1,12}m\d{1,12}(?:\.\d{1,12})?s\b                                               # 0m0.003s
+    | (?<![\w.])\d{1,12}(?:\.\d{1,12})?(?:\ ?(?:ms|µs|us|ns|msecs?|secs?|seconds?|minutes?|hours?)|s)\b    # 120 ms, 0.37s
+    | (?<![0-9A-Za-z-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9A-Za-z-])             # a UUID
+    """,
+    re.VERBOSE,
+)
+_VOLATILE_KEY = re.compile(
+    r"""
+      \b(?:duration|elapsed|latency|took|uptime|walltime|wall_time|runtime)[a-z_]{0,8}"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,12})?
+    | \b(?:timestamp|created|updated|time|ts|date)(?:_?at)?"?[\ ]?[:=][\ ]?"?\d{10,19}(?:\.\d{1,9})?
+    | \b(?:message|request|session|process|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
+    | \bpid"?[\ ]?[:=#]?[\ ]?"?\d{1,10}
+    | \b(?:msg|req|request|call|run|resp|sess|session|chatcmpl|toolu|trace)[_-](?=[A-Za-z_-]{0,40}\d)[A-Za-z0-9_-]{6,80}
+    | \b(?:attempt|retry|try)s?[\ ]?[#:=]?[\ ]?\d{1,9}(?:[\ ]?(?:/|of)[\ ]?\d{1,9})?
+    | \b(?:read|called|seen|viewed|run|ran)[\ ]\d{1,9}[\ ]?(?:x|times?)\b
+    | /(?:private/)?(?:var/)?tmp/(?:tmp[\w.-]{3,64}|[\w.-]{0,64}[._-](?=[A-Za-z_]{0,32}\d)(?=\d{0,32}[A-Za-z])\w{6,64}(?!\w))
+    | /var/folders/[\w+]{1,64}/[\w+]{1,64}/
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_DIGIT = re.compile(r"[0-9]")
+_OWN_NOTE = "\n\n[lastcall"
+
+
+def normal_text(text: str) -> str:
+    """A result's text without ANSI codes, clock times, durations, ids, attempt counters, temporary paths and Lastcall's own notes."""
+    note = text.find(_OWN_NOTE)
+    if note >= 0:
+        text = text[:note]
+    if len(text) > _LONG:
+        half = _LONG // 2
+        return _strip(text[:half]) + text[half:-half] + _strip(text[-half:])
+    return _strip(text)
+
+
+def _strip(text: str) -> str:
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    lines = text.split("\n")
+    for index, line in enumerate(lines):
+        if _DIGIT.search(line):  # everything volatile holds a digit; most lines of most outputs do not
+            lines[index] = _VOLATILE_KEY.sub("", _VOLATILE.sub("", line))
+    return "\n".join(lines).strip()

@@ -1,0 +1,238 @@
+"""Whose request this is, and which session and lane it names.
+
+An id the client sends names a session: Lastcall's own header or path first, then what known clients send, then the generic headers, then
+body fields. Half of the clients send nothing; theirs is derived, from the answers their history carries (`links_of`, `passages`).
+Every key and link is scoped to the caller's key, so that two tenants never meet.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+
+from proxy.errors import BadRequest
+from proxy.models import ToolCall
+
+_MAX_ID = 256
+_ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
+_VENDOR_SESSION = re.compile(r"x-.+-session-id")
+_CLAUDE_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
+
+
+class Tighten(msgspec.Struct, frozen=True, gc=False):
+    """Limits a request asks for by header: steps, tokens, seconds. They may only lower what the policy says."""
+
+    steps: int | None = None
+    tokens: int | None = None
+    deadline: float | None = None
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """caller: the secret the caller showed, "" without one; never stored or logged. session: the client's id, None when it sent none.
+
+    source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again.
+    """
+
+    caller: str
+    session: str | None
+    source: str
+    lane: str | None
+    retry: bool
+    tighten: Tighten
+
+
+# Headers of known clients, by a word of their user agent: (session headers, lane headers). From measurements of each client.
+_CLIENTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("codex", ("session-id", "session_id", "conversation_id"), ("thread-id", "x-openai-subagent")),
+    ("claude", ("x-claude-code-session-id",), ("x-claude-code-agent-id",)),
+    ("opencode", ("x-opencode-session", "x-session-affinity", "x-session-id"), ()),
+    ("kilo", ("x-kilo-session", "x-session-affinity", "x-kilocode-taskid"), ()),
+    ("roo", ("x-roo-task-id", "session_id"), ()),
+    ("cline", ("x-task-id", "session_id"), ()),
+    ("goose", ("agent-session-id", "goose-session-id"), ()),
+    ("crush", ("x-session-id", "x-session-affinity"), ()),
+)
+_GENERIC = (
+    "x-session-id",
+    "x-session-affinity",
+    "x-claude-code-session-id",
+    "agent-session-id",
+    "goose-session-id",
+    "x-roo-task-id",
+    "x-kilocode-taskid",
+    "x-task-id",
+    "helicone-session-id",
+    "langfuse-session-id",
+    "langfuse_session_id",
+)
+_BODY = ("session_id", "litellm_session_id", "metadata.session_id", "metadata.sessionId", "conversation")
+# `prompt_cache_key` may be one per application: it names a session only for clients known to make one per run.
+_CACHE_KEY_CLIENTS = ("codex", "kimi", "qwen", "openhands", "opencode")
+
+
+def identify(headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str]) -> Identity:
+    """Reads the identity of a request. headers: lower-case names. extra: more session headers from the configuration, tried first.
+
+    Raises `BadRequest` for an own header whose value cannot be used; other people's headers are only ignored then.
+    """
+    agent = headers.get("user-agent", "").lower()
+    session, source = _session(headers, path_session, hints, extra, agent)
+    lane = _own(headers, "x-lastcall-lane") or _lane(headers, agent)
+    retries = headers.get("x-stainless-retry-count", "0")
+    return Identity(caller_of(headers), session, source, lane, retries.isdecimal() and retries.strip("0") != "", _tighten(headers))
+
+
+def caller_of(headers: Mapping[str, str]) -> str:
+    """The secret that identifies the caller: Lastcall's own header, else the provider key it sends."""
+    own = headers.get("x-lastcall-key")
+    if own:
+        return own.strip()
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key") or headers.get("api-key") or ""
+
+
+def _own(headers: Mapping[str, str], name: str) -> str | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    if _ID.fullmatch(value) is None:
+        raise BadRequest(
+            f"header {name!r} has a value of {len(value)} characters that cannot be an id; use 1 to {_MAX_ID} printable ASCII characters"
+        )
+    return value
+
+
+def _session(
+    headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str], agent: str
+) -> tuple[str | None, str]:
+    own = _own(headers, "x-lastcall-session")
+    if own is not None:
+        return own, "x-lastcall-session"
+    if path_session is not None:
+        return path_session, "path"
+    known = [names for word, names, _ in _CLIENTS if word in agent]
+    for name in [*extra, *(known[0] if known else ()), *_GENERIC]:
+        value = _usable(headers.get(name.lower()))
+        if value is not None:
+            return value, name.lower()
+    for name, value in headers.items():
+        if _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
+            return value, name
+    return _from_baggage(headers) or _from_body(hints, agent) or (None, "derived")
+
+
+def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
+    for member in headers.get("baggage", "").split(","):
+        key, _, value = member.partition("=")
+        found = _usable(value.partition(";")[0].strip())
+        if key.strip() == "session.id" and found is not None:
+            return found, "baggage"
+    return None
+
+
+def _from_body(hints: Mapping[str, str], agent: str) -> tuple[str, str] | None:
+    for name in _BODY:
+        value = _usable(hints.get(name))
+        if value is not None:
+            return value, name
+    user = _CLAUDE_USER.search(hints.get("metadata.user_id", ""))
+    if user is not None:
+        return user.group(1), "metadata.user_id"
+    key = _usable(hints.get("prompt_cache_key"))
+    if key is not None and (key.startswith("qwen-code:") or any(word in agent for word in _CACHE_KEY_CLIENTS)):
+        return key, "prompt_cache_key"
+    return None
+
+
+def _usable(value: str | None) -> str | None:
+    return value if value and _ID.fullmatch(value) else None
+
+
+def _lane(headers: Mapping[str, str], agent: str) -> str | None:
+    known = [names for word, _, names in _CLIENTS if word in agent]
+    for name in known[0] if known else ("x-claude-code-agent-id",):
+        value = _usable(headers.get(name))
+        if value is not None:
+            return value
+    return None
+
+
+def _tighten(headers: Mapping[str, str]) -> Tighten:
+    if not any(name in headers for name in ("x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-deadline")):
+        return Tighten()
+    return Tighten(
+        _whole(headers, "x-lastcall-max-steps", "steps"), _whole(headers, "x-lastcall-max-tokens", "tokens"), _seconds(headers, "x-lastcall-deadline")
+    )
+
+
+def _whole(headers: Mapping[str, str], name: str, unit: str) -> int | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    if not value.isascii() or not value.isdecimal() or len(value) > 15:
+        raise BadRequest(f"header {name!r} is {value[:40]!r}; use a whole number of {unit}, 0 for none at all")
+    return int(value)
+
+
+def _seconds(headers: Mapping[str, str], name: str) -> float | None:
+    value = headers.get(name)
+    if value is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", value) is None:
+        raise BadRequest(f"header {name!r} is {value[:40]!r}; use a number of seconds such as 90 or 1.5")
+    return float(value)
+
+
+class Keys:
+    """Keys of sessions and links under one secret: 16 bytes each, scoped to a caller, not to be turned back."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def _key(self, *parts: bytes | str) -> bytes:
+        hasher = blake2b(digest_size=16, key=self._secret)
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+            hasher.update(len(data).to_bytes(4, "little"))
+            hasher.update(data)
+        return hasher.digest()
+
+    def secret_id(self) -> int:
+        """Names the secret without giving it away."""
+        return int.from_bytes(self._key("secret")[:6], "little")
+
+    def tenant(self, caller: str) -> bytes:
+        return self._key("tenant", caller)
+
+    def session(self, tenant: bytes, session: str) -> bytes:
+        return self._key("session", tenant, session)
+
+    def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
+        """The link of a whole line of answers, from the first user text on."""
+        return self._key("chain", scope, seed.to_bytes(8, "little"), b"".join(answer.to_bytes(8, "little") for answer in answers))
+
+    def call(self, scope: bytes, call: ToolCall, fingerprint: int) -> bytes | None:
+        """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's."""
+        return self._key("call", scope, call.id, call.name, fingerprint.to_bytes(8, "little")) if call.id else None
+
+    def passage(self, scope: bytes, text: str) -> bytes:
+        return self._key("passage", scope, text)
+
+    def named_scope(self, session: str) -> bytes:
+        """Scope of the links of a named session: its id instead of the caller, so that it can go on under a refreshed key.
+
+        Who shows the session's id and one of its answers, its random call ids included, has been part of it.
+        """
+        return self._key("named", session)
+
+
+_PIECE = re.compile(r"[^\n.!?]{40,2000}")
+
+
+def passages(text: str, most: int) -> list[str]:
+    """The longest pieces of a text that are long enough to be nobody else's, for finding a summary again where it is quoted."""
+    pieces = {" ".join(piece.split()) for piece in _PIECE.findall(text[:65_536])}
+    return sorted((piece for piece in pieces if len(piece) >= 40), key=lambda piece: (-len(piece), piece))[:most]

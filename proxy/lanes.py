@@ -1,0 +1,353 @@
+"""Which lane of a session a history belongs to, and what the two together make of its trail.
+
+History says which calls exist; the record adds the results as first seen, the calls from before a compaction, and what was decided.
+`absorb` finds or makes the lane, brings it up to date and returns the trail. It changes the record it is given (a fresh copy for
+each attempt) and nothing else, so that running it again on a newer record is all that a lost race needs.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from proxy.fingerprint import UNSEEN, Fingerprints
+from proxy.models import Request, text_of
+from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, name_at, name_index
+from proxy.trail import Entry, History, Message, SeenCall, Step, Trail, UserText, from_person, head_of, is_stub, is_void
+
+LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
+
+
+class Asker(msgspec.Struct, frozen=True, gc=False):
+    """What the request says beside its history. lane: hash of an explicit lane id, 0 without. named: the client named the session.
+
+    retry: the client marked it as a retry. began: epoch seconds. in_flight: seeds of the session's other requests under way.
+    """
+
+    lane: int = 0
+    named: bool = False
+    retry: bool = False
+    began: float = 0.0
+    in_flight: tuple[int, ...] = ()
+
+
+class Place(msgspec.Struct, gc=False):
+    """Where a request stands: its lane (part of the record), the message its run begins at, and the trail of that run.
+
+    current: the run is the lane's newest, so that the lane's stop and nudges are about it (a resent older request may be of an older one).
+    """
+
+    lane: Lane
+    run: int
+    trail: Trail
+    current: bool
+
+    def nudges(self) -> list[Nudge]:
+        """The nudges given in this run."""
+        return [nudge for nudge in self.lane.nudges if nudge.run == self.run]
+
+
+def absorb(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker, *, whole: bool) -> Place:
+    """Finds the lane, joins it with the history, and reads the trail: of the current run, or (`whole`) of all the session did."""
+    lane = _lane_of(record, request, history, prints, asker)
+    lane.used = asker.began
+    run = _run_start(lane, request, history, prints)
+    if run > lane.run:
+        _begin_run(record, lane, run)
+    current = run == lane.run
+    _lose_nudges(lane, request, history, prints)
+    start = 0 if whole else run
+    earlier = [_kept_step(record, node) for node in lane.before] if current else []
+    steps = _join(record, lane, history, prints, start)
+    if earlier and steps:
+        steps[0] = msgspec.structs.replace(steps[0], after_compaction=True)
+    frozen = _frozen(record, history, asker)
+    nudged = frozenset(call for nudge in lane.nudges if nudge.run == run for call in nudge.calls)
+    relapsed = {relapse.call: relapse.result for relapse in record.relapses}
+    made = _made(record.given) if whole else {}
+    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made), current)
+
+
+# ---- which lane
+
+
+class _Relation(Enum):
+    FORK = auto()
+    PREFIX = auto()
+    EXTENDS = auto()
+
+
+def _lane_of(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker) -> Lane:
+    answers = [message.answer for message in history.messages]
+    lanes = [lane for lane in record.lanes if lane.name == asker.lane]
+    best: tuple[Lane, int, _Relation] | None = None
+    rank: tuple[bool, int, int, float] | None = None
+    for lane in lanes:
+        match = _relate(lane, answers, history)
+        if match is not None:
+            depth, relation = match
+            key = (lane.seed == history.seed, depth, relation.value, lane.used)
+            if rank is None or key > rank:
+                best, rank = (lane, depth, relation), key
+    if best is not None:
+        lane, depth, relation = best
+        if relation is _Relation.FORK:
+            return _fork(record, lane, depth)
+        grown = not answers and lane.nodes and len(history.users) > lane.opening
+        if not grown:
+            return lane
+    head = head_of(request, prints)
+    return _after_compaction(record, lanes, answers, history, head, asker) or _new_lane(record, history, head, asker)
+
+
+def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, _Relation] | None:
+    if len(answers) < lane.offset:
+        return None
+    shared = 0
+    for node, answer in zip(lane.nodes, answers[lane.offset :], strict=False):
+        if node.answer != answer:
+            break
+        shared += 1
+    if lane.offset and lane.nodes and not shared:
+        return None
+    depth = lane.offset + shared
+    if depth == 0 and lane.seed != history.seed:
+        return None
+    if shared == len(lane.nodes):
+        return depth, _Relation.EXTENDS
+    if depth == len(answers):
+        return depth, _Relation.PREFIX
+    return (depth, _Relation.FORK) if depth else None
+
+
+def _new_lane(record: Record, history: History, head: int, asker: Asker) -> Lane:
+    opening = sum(1 for user in history.users if user.before == 0)
+    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=not record.lanes)
+    record.lanes.append(lane)
+    return lane
+
+
+def _fork(record: Record, parent: Lane, depth: int) -> Lane:
+    """A branch: what its prefix counted and was nudged for comes with it, the rest does not."""
+    lane = msgspec.structs.replace(
+        parent,
+        nodes=[Node(node.answer, list(node.calls), node.compacted) for node in parent.nodes[: depth - parent.offset]],
+        nudges=[nudge for nudge in parent.nudges if nudge.message < depth],
+        before=list(parent.before),
+        stop=None,
+        cut=False,
+        tail=[],
+        pruned=[],
+        main=False,
+    )
+    record.lanes.append(lane)
+    return lane
+
+
+def _after_compaction(
+    record: Record, lanes: Iterable[Lane], answers: Sequence[int], history: History, head: int, asker: Asker
+) -> Lane | None:
+    """The lane that a shorter history continues: one that keeps its tail, or an idle one framed the same with its run unfinished."""
+    idle = [lane for lane in lanes if lane.nodes and lane.seed not in asker.in_flight]
+    for lane in sorted(idle, key=lambda lane: -lane.used):
+        kept = _kept_tail(lane, answers)
+        if kept is not None:
+            return _compact(record, lane, history, head, asker, kept)
+    called = any(message.calls for message in history.messages)
+    if called or (answers and any(lane.seed == history.seed for lane in lanes)):
+        return None
+    candidates = [lane for lane in idle if lane.head == head and lane.open and lane.offset + len(lane.nodes) > len(answers)]
+    if not candidates:
+        return None
+    return _compact(record, max(candidates, key=lambda lane: lane.used), history, head, asker, None)
+
+
+def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
+    """Where the newest part of a lane begins in a shorter history: (node, message). Up to two leading messages may be the summary's."""
+    known = [node.answer for node in lane.nodes]
+    for skip, answer in enumerate(answers[:3]):
+        if answer in known:
+            at = known.index(answer)
+            size = min(len(known) - at, len(answers) - skip)
+            if any(node.calls for node in lane.nodes[at : at + size]) and known[at : at + size] == list(answers[skip : skip + size]):
+                return at, skip
+    return None
+
+
+def _compact(record: Record, old: Lane, history: History, head: int, asker: Asker, kept: tuple[int, int] | None) -> Lane:
+    run = max(old.run - old.offset, 0)
+    dropped = old.nodes[run:] if kept is None else old.nodes[run : kept[0]]
+    moved = [Node(node.answer, list(node.calls), node.compacted) for node in dropped]
+    if moved and old.before:
+        moved[0].compacted = True
+    lane = _new_lane(record, history, head, asker)
+    lane.before = [*old.before, *moved]
+    lane.nudges = [msgspec.structs.replace(n, message=LOST, item=-1, run=0) for n in old.nudges if n.run == old.run]
+    lane.older = [*old.older, *old.texts]
+    lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
+    old.main = False
+    if kept is not None:
+        node, message = kept
+        lane.nodes = [Node(m.answer, []) for m in history.messages[:message]]
+        lane.nodes += [Node(n.answer, list(n.calls), n.compacted) for n in old.nodes[node:]]
+    return lane
+
+
+# ---- which run
+
+
+def _run_start(lane: Lane, request: Request, history: History, prints: Fingerprints) -> int:
+    """The message the current run begins at: where a person last said something new."""
+    start = 0
+    texts: list[int] = []
+    known = set(lane.older)
+    for user in history.users:
+        tail = user.before == len(history.messages)
+        if not user.follows_answer and not lane.starts and not (lane.cut and tail):
+            continue
+        text = text_of(request.items[user.item].content)
+        mark = prints.digest(b"user", text.strip().encode("utf-8", "surrogatepass"))
+        if user.follows_answer:
+            if mark not in known and from_person(text):
+                start = user.before
+            known.add(mark)
+            texts.append(mark)
+        elif mark in lane.starts:
+            start = user.before
+        elif lane.cut and tail and mark not in lane.tail and from_person(text):
+            lane.starts.append(mark)
+            start = user.before
+    if len(history.messages) >= lane.offset + len(lane.nodes):
+        lane.texts = texts
+    return start
+
+
+def _begin_run(record: Record, lane: Lane, run: int) -> None:
+    lane.run, lane.stop, lane.before, lane.pruned, lane.cut, lane.tail = run, None, [], [], False, []
+    if lane.main:
+        record.stopped = 0
+
+
+def tail_marks(request: Request, history: History, prints: Fingerprints) -> list[int]:
+    """Identities of the user texts after the last answer, to tell later whether a person added one."""
+    tail: list[UserText] = [user for user in history.users if user.before == len(history.messages)]
+    texts = [text_of(request.items[user.item].content).strip() for user in tail]
+    return [prints.digest(b"user", text.encode("utf-8", "surrogatepass")) for text in texts]
+
+
+# ---- the trail
+
+
+def place_mark(request: Request, history: History, prints: Fingerprints, message: int, item: int) -> int:
+    """Identity of what stands where a nudge was put: a message and its index, or a user item and its text; 0 where there is nothing."""
+    if 0 <= message < len(history.messages) and history.messages[message].last_item >= 0:
+        return prints.digest(b"place", message.to_bytes(4, "little"), history.messages[message].answer.to_bytes(8, "little"))
+    if message == -1 and 0 <= item < len(request.items):
+        return prints.digest(b"place", item.to_bytes(4, "little"), request.items[item].content)
+    return 0
+
+
+def _lose_nudges(lane: Lane, request: Request, history: History, prints: Fingerprints) -> None:
+    for index, nudge in enumerate(lane.nudges):
+        if nudge.message == LOST or nudge.message >= len(history.messages):
+            continue
+        if place_mark(request, history, prints, nudge.message, nudge.item) != nudge.mark:
+            lane.nudges[index] = msgspec.structs.replace(nudge, message=LOST, item=-1)
+
+
+def _kept_step(record: Record, node: Node) -> Step:
+    calls = [Entry(k.call, name_at(record, k.name), k.result, bool(k.flags & FAILED), bool(k.flags & VOID)) for k in node.calls]
+    return Step(tuple(calls), node.compacted)
+
+
+class _Slot(msgspec.Struct):
+    """A call of the trail while its result's identity is being settled. content: set while the first-seen text is still at hand."""
+
+    seen: SeenCall
+    kept: KeptCall
+    content: bytes = b""
+
+
+def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, start: int) -> list[Step]:
+    """Steps of the messages from `start` on; new messages and results are written into the lane."""
+    steps: list[list[_Slot]] = []
+    by_call: dict[int, list[_Slot]] = {}
+    fresh: list[Node] = []
+    for index, message in enumerate(history.messages):
+        at = index - lane.offset
+        if 0 <= at < len(lane.nodes):
+            node = lane.nodes[at]
+        else:
+            node = Node(message.answer, [])
+            if at >= 0:
+                fresh.append(node)
+        if index < start and node.calls:
+            continue
+        slots = _slots(record, message, node, prints)
+        if index >= start:
+            steps.append(slots)
+            for slot in slots:
+                by_call.setdefault(slot.seen.fingerprint, []).append(slot)
+    lane.nodes.extend(fresh)
+    for same in by_call.values():
+        if len(same) > 1:
+            _settle(same, prints)
+    return [Step(tuple(_entry(slot) for slot in slots)) for slots in steps]
+
+
+def _slots(record: Record, message: Message, node: Node, prints: Fingerprints) -> list[_Slot]:
+    if len(node.calls) < len(message.calls):
+        known = len(node.calls)
+        for seen in message.calls[known:]:
+            node.calls.append(KeptCall(seen.fingerprint, UNSEEN, name_index(record, seen.name)))
+    slots = []
+    for position, (seen, kept) in enumerate(zip(message.calls, node.calls, strict=False)):
+        slot = _Slot(seen, kept)
+        if kept.result == UNSEEN and seen.content:
+            kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if seen.failed else 0)
+            if is_stub(seen.content):  # cut before it was ever recorded: it equals nothing
+                kept.result = prints.digest(b"stub", message.answer.to_bytes(8, "little"), message.item.to_bytes(4, "little"), bytes(position)) & ~1 or 2
+            else:
+                kept.result = prints.raw_result(seen.content)
+                slot.content = seen.content
+        slots.append(slot)
+    return slots
+
+
+def _settle(slots: list[_Slot], prints: Fingerprints) -> None:
+    """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand."""
+    if len({slot.kept.result for slot in slots if slot.kept.result != UNSEEN}) < 2:
+        return
+    for slot in slots:
+        if slot.kept.result & 1 or slot.kept.result == UNSEEN:
+            continue
+        content = slot.content or slot.seen.content
+        if content and (slot.content or prints.raw_result(content) == slot.kept.result):
+            slot.kept.result = prints.result(content)
+
+
+def _entry(slot: _Slot) -> Entry:
+    kept = slot.kept
+    return Entry(slot.seen.fingerprint, slot.seen.name, kept.result, bool(kept.flags & FAILED), bool(kept.flags & VOID))
+
+
+# ---- answers that no history carries
+
+
+def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
+    """Answers already delivered in full to this very history, by a client that keeps none or is stuck: their calls count as made."""
+    if not asker.named or asker.retry:
+        return []
+    return [
+        Step(tuple(Entry(call, name_at(record, name)) for call, name in zip(given.calls, given.names, strict=False)))
+        for given in record.given
+        if given.same == history.same and not given.cut and given.ended <= asker.began
+    ]
+
+
+def _made(given: Iterable[Given]) -> dict[int, int]:
+    made: dict[int, int] = {}
+    for answer in given:
+        for call in set() if answer.cut else set(answer.calls):
+            made[call] = made.get(call, 0) + 1
+    return made

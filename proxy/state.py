@@ -1,0 +1,212 @@
+"""A session's record: what history cannot tell. Its shape, its versioned encoding, its bounds.
+
+One record a session, opaque bytes to the store, at most 16 KB: for each lane the newest calls with their results as first seen,
+nudges and the stop; for the session what was stopped before and what was answered. Hashes, names and numbers only.
+"""
+
+import msgspec
+
+from proxy.models import Reason
+
+VERSION = 1
+MAX_BYTES = 16_384
+MAX_LANES = 8
+MAX_CALLS = 128
+MAX_GIVEN = 64
+_NAME_CHARS = 80
+
+VOID = 1  # flag of a kept call: its result was Lastcall's own
+FAILED = 2  # flag of a kept call: the client marked its result as an error
+
+
+class KeptCall(msgspec.Struct, array_like=True, gc=False):
+    """One call: fingerprint, result as first seen (0: none yet), index into `Record.names`, flags."""
+
+    call: int
+    result: int
+    name: int
+    flags: int = 0
+
+
+class Node(msgspec.Struct, array_like=True):
+    """One assistant message of a lane. compacted: the history before it was summarised away."""
+
+    answer: int
+    calls: list[KeptCall]
+    compacted: bool = False
+
+
+class Nudge(msgspec.Struct, array_like=True):
+    """A nudge and where it stands, so that it can be said again in the same words at the same place.
+
+    message: index of the assistant message whose last result carries it, or -1: then `item` is the user item. mark: identity of what
+    stands there; a nudge whose mark is gone is lost. run: the run it belongs to. calls: the loop.
+    """
+
+    message: int
+    item: int
+    mark: int
+    run: int
+    reason: Reason
+    tool: str
+    count: int
+    calls: list[int]
+
+
+class Stop(msgspec.Struct, array_like=True):
+    """Why a run was stopped. limit: the rung."""
+
+    reason: Reason
+    tool: str
+    count: int
+    limit: int
+    calls: list[int]
+
+
+class Lane(msgspec.Struct, array_like=True):
+    """One line of history inside a session.
+
+    name: hash of the client's own lane id, 0 without one. head: identity of system text and tools. seed: of the first user text.
+    offset: messages of the history before the first node. nodes: the newest messages with calls kept. before: nodes of this run from before
+    compactions. run: index of the message the current run begins at. starts: user texts that began a run after an interruption.
+    texts: user texts that followed answers. tail: user texts at the end of a request that was stopped or cut (then `cut`).
+    open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds. opening: user
+    items before the first answer. older: `texts` from before a compaction. main: the session's first line of work.
+    """
+
+    name: int
+    head: int
+    seed: int
+    used: float
+    offset: int = 0
+    nodes: list[Node] = []
+    before: list[Node] = []
+    run: int = 0
+    starts: list[int] = []
+    texts: list[int] = []
+    tail: list[int] = []
+    cut: bool = False
+    open: bool = True
+    nudges: list[Nudge] = []
+    stop: Stop | None = None
+    pruned: list[int] = []
+    opening: int = 1
+    older: list[int] = []
+    main: bool = False
+
+
+class Given(msgspec.Struct, array_like=True):
+    """An answer with calls that was delivered in full: to which history, when (epoch seconds), its calls, their names' indices.
+
+    cut: it was not delivered in full after all; a marked retry that is takes its place.
+    """
+
+    same: int
+    ended: float
+    calls: list[int]
+    names: list[int]
+    cut: bool = False
+
+
+class Relapse(msgspec.Struct, array_like=True):
+    """A call that stopped a run, and the result it had: in a later run it gets less patience."""
+
+    call: int
+    result: int
+
+
+class Record(msgspec.Struct, array_like=True):
+    """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far."""
+
+    version: int
+    key: int
+    names: list[str] = []
+    lanes: list[Lane] = []
+    given: list[Given] = []
+    relapses: list[Relapse] = []
+    stopped: int = 0
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+
+
+def load(data: bytes | None, key: int) -> Record:
+    """The record in `data`; an empty one when there is none, when it is another release's, unreadable, or under another secret.
+
+    Losing a record loses no spending (the ledger is the store's) and no history (the client's): only what was nudged and stopped.
+    """
+    if data is not None:
+        try:
+            record = _decoder.decode(data)
+        except (msgspec.DecodeError, ValueError):
+            return Record(VERSION, key)
+        if record.version == VERSION and record.key == key:
+            return record
+    return Record(VERSION, key)
+
+
+def dump(record: Record) -> bytes:
+    """The record as bytes, its oldest parts dropped until it fits `MAX_BYTES`."""
+    _bound(record)
+    data = _encoder.encode(record)
+    while len(data) > MAX_BYTES:
+        _shrink(record)
+        data = _encoder.encode(record)
+    return data
+
+
+def name_index(record: Record, name: str) -> int:
+    """The index of a tool name in the record's table, added if new; -1 once the table is full."""
+    name = name[:_NAME_CHARS]
+    if name in record.names:
+        return record.names.index(name)
+    if len(record.names) >= 48:
+        return -1
+    record.names.append(name)
+    return len(record.names) - 1
+
+
+def name_at(record: Record, index: int) -> str:
+    """The tool name at an index of the record's table."""
+    return record.names[index] if 0 <= index < len(record.names) else "?"
+
+
+def _bound(record: Record) -> None:
+    if len(record.lanes) > MAX_LANES:
+        record.lanes = sorted(record.lanes, key=lambda lane: lane.used)[-MAX_LANES:]
+    for lane in record.lanes:
+        _trim_calls(lane, MAX_CALLS)
+        lane.starts, lane.texts, lane.tail = lane.starts[-4:], lane.texts[-16:], lane.tail[-4:]
+        lane.nudges, lane.pruned, lane.older = lane.nudges[-8:], lane.pruned[-8:], lane.older[-16:]
+    record.given = record.given[-MAX_GIVEN:]
+    record.relapses = record.relapses[-8:]
+
+
+def _trim_calls(lane: Lane, most: int) -> None:
+    """Keeps the newest calls: what came before a compaction goes first, then the oldest messages."""
+    total = sum(len(node.calls) for node in lane.before) + sum(len(node.calls) for node in lane.nodes)
+    while total > most and lane.before:
+        total -= len(lane.before.pop(0).calls)
+    while total > most and len(lane.nodes) > 1:
+        total -= len(lane.nodes.pop(0).calls)
+        lane.offset += 1
+    if total > most:
+        lane.nodes[0].calls = lane.nodes[0].calls[:most]
+    excess = len(lane.nodes) - 4 * most  # messages without calls cost a little too
+    if excess > 0:
+        del lane.nodes[:excess]
+        lane.offset += excess
+
+
+def _shrink(record: Record) -> None:
+    if len(record.given) > 8:
+        record.given = record.given[len(record.given) // 2 :]
+    elif len(record.lanes) > 1:
+        record.lanes.remove(min(record.lanes, key=lambda lane: lane.used))
+    elif record.lanes and sum(len(node.calls) for node in record.lanes[0].nodes) > 16:
+        lane = record.lanes[0]
+        _trim_calls(lane, sum(len(node.calls) for node in lane.nodes) // 2)
+        lane.nodes = lane.nodes[-MAX_CALLS:]
+    else:
+        record.lanes = []

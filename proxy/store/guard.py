@@ -1,0 +1,174 @@
+"""What stands between Lastcall and a store that may be away: deadlines, quick failure, recovery, and no lost settlements.
+
+The first call that fails pays its deadline; until `retry_after` has passed the next ones fail at once, then one of them goes
+through and tells whether the store is back. Knows nothing of any implementation.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from proxy.errors import StoreUnavailable
+from proxy.events import StoreChanged
+from proxy.store.contract import SETTLED_SECONDS, Clock, Committed, Opened, Reservation, Settlement, Store
+
+# Failed commits whose settlements are kept for a later delivery, and for how long: well within the time in which the store
+# still knows that it had applied one whose reply was lost.
+_MAX_OWED = 10_000
+_OWED_SECONDS = SETTLED_SECONDS - 60
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    session: bytes
+    settlements: tuple[Settlement, ...]
+    ttl: float
+    since: float
+
+
+class GuardedStore:
+    """A `Store` that answers within `timeout` seconds or raises `StoreUnavailable`, around one that may not.
+
+    clock: seconds, only ever compared with itself. on_change: told each time the store goes away or comes back. fallback_secret: what
+    `secret` gives while the shared one cannot be had. retry_after: seconds between two tries of a store that is away.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        timeout: float,
+        clock: Clock,
+        on_change: Callable[[StoreChanged], None],
+        fallback_secret: bytes,
+        retry_after: float = 1.0,
+    ) -> None:
+        self._store = store
+        self._timeout = timeout
+        self._clock = clock
+        self._on_change = on_change
+        self._fallback_secret = fallback_secret
+        self._retry_after = retry_after
+        self._cause: str | None = None
+        self._failed_at = 0.0
+        self._probing = False
+        self._secret: bytes | None = None
+        self._owed: deque[_Owed] = deque(maxlen=_MAX_OWED)
+        self._delivery: asyncio.Task[None] | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether the last call that was made got its answer."""
+        return self._cause is None
+
+    async def secret(self) -> bytes:
+        """The shared secret; the fallback while the store is away. Never raises."""
+        if self._secret is None:
+            try:
+                self._secret = await self._call(self._store.secret)
+            except StoreUnavailable:
+                return self._fallback_secret
+        return self._secret
+
+    async def find(self, links: Sequence[bytes]) -> bytes | None:
+        return await self._call(lambda: self._store.find(links))
+
+    async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
+        return await self._call(lambda: self._store.open(session, reservation, ttl))
+
+    async def commit(
+        self,
+        session: bytes,
+        *,
+        record: bytes | None,
+        version: int,
+        settlements: Sequence[Settlement],
+        links: Sequence[bytes],
+        ttl: float,
+    ) -> Committed:
+        """See `Store.commit`. When it fails or is cancelled, its settlements are delivered once the store answers again."""
+        try:
+            return await self._call(
+                lambda: self._store.commit(session, record=record, version=version, settlements=settlements, links=links, ttl=ttl)
+            )
+        except (StoreUnavailable, asyncio.CancelledError):
+            if settlements:
+                self._owed.append(_Owed(session, tuple(settlements), ttl, self._clock()))
+            raise
+
+    async def ping(self) -> None:
+        await self._call(self._store.ping)
+
+    async def close(self) -> None:
+        """Deliver what is owed, for `timeout` seconds at most, then close the store."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                if self._delivery is not None:
+                    await self._delivery
+                await self._deliver()
+        await self._store.close()
+
+    async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        probe = self._admit()
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await call()
+        except Exception as error:
+            raise self._failed(error) from error
+        finally:
+            if probe:
+                self._probing = False
+        self._succeeded()
+        return answer
+
+    def _admit(self) -> bool:
+        """Whether this call is the probe of a store that is away. Raises when it is away and it is not this call's turn."""
+        if self._cause is None:
+            return False
+        # A clock that was set back must not keep the store away: hence the lower end.
+        if self._probing or 0 <= self._clock() - self._failed_at < self._retry_after:
+            raise StoreUnavailable(f"the session store is away ({self._cause}); it is tried again every {self._retry_after:g} s")
+        self._probing = True
+        return True
+
+    def _failed(self, error: Exception) -> StoreUnavailable:
+        cause = type(error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error).__name__
+        went_away = self._cause is None
+        self._cause = cause
+        self._failed_at = self._clock()
+        if went_away:
+            self._on_change(StoreChanged(up=False, cause=cause))
+        if isinstance(error, TimeoutError):
+            return StoreUnavailable(f"the session store did not answer within {self._timeout:g} s")
+        return StoreUnavailable(f"the session store cannot be used ({cause})")
+
+    def _succeeded(self) -> None:
+        if self._cause is not None:
+            self._cause = None
+            self._secret = None  # The store may have come back without its data: agree with the other replicas anew.
+            self._on_change(StoreChanged(up=True))
+        if self._owed and (self._delivery is None or self._delivery.done()):
+            self._delivery = asyncio.create_task(self._deliver())
+
+    async def _deliver(self) -> None:
+        """Send the owed settlements, oldest first, until none is left or the store fails."""
+        while self._owed:
+            owed = self._owed.popleft()
+            if not 0 <= self._clock() - owed.since < _OWED_SECONDS:
+                continue
+            try:
+                await self._call(partial(self._commit_owed, owed))
+            except (StoreUnavailable, asyncio.CancelledError) as error:
+                self._owed.append(owed)  # At the end, so that one that the store chokes on does not hold up the others.
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                return
+
+    async def _commit_owed(self, owed: _Owed) -> Committed:
+        return await self._store.commit(owed.session, record=None, version=0, settlements=owed.settlements, links=(), ttl=owed.ttl)

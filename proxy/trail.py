@@ -1,0 +1,211 @@
+"""What a request's history says was called and what came back, and the trail that detectors read.
+
+`read` turns a request into a `History`: the assistant messages in order, each call with the result that answers it. Nothing is looked
+up here: what only a session knows (results as first seen, calls from before a compaction) is joined in `state`, which yields a `Trail`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from proxy.fingerprint import UNSEEN, Fingerprints
+from proxy.models import Item, Request, Role, ToolCall, text_of
+
+STOP_MARK = "[lastcall stop]"
+
+
+class SeenCall(msgspec.Struct, gc=False):
+    """A call as a history shows it. content: the result's raw JSON, b"" while there is none; item: where that result stands."""
+
+    fingerprint: int
+    name: str
+    id: str | None
+    content: bytes = b""
+    item: int = -1
+    failed: bool = False
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One assistant message. answer: its identity (ids and calls; of a message without calls, its text). last_item: its last result's place."""
+
+    answer: int
+    calls: tuple[SeenCall, ...]
+    item: int
+    last_item: int
+
+
+class UserText(msgspec.Struct, frozen=True, gc=False):
+    """A user item: where it stands, how many assistant messages come before it, and whether the nearest one made no call."""
+
+    item: int
+    before: int
+    follows_answer: bool
+
+
+class History(msgspec.Struct, frozen=True, gc=False):
+    """A request's history. seed: identity of the first user text. same: identity of the whole, equal for a request sent again."""
+
+    messages: tuple[Message, ...]
+    users: tuple[UserText, ...]
+    seed: int
+    same: int
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One call in a trail. result: its identity, `UNSEEN` while unknown. void: a result that is no news whatever it says."""
+
+    call: int
+    name: str
+    result: int = UNSEEN
+    failed: bool = False
+    void: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """The calls of one assistant message. after_compaction: the history before it was summarised away."""
+
+    calls: tuple[Entry, ...]
+    after_compaction: bool = False
+
+
+class Trail(msgspec.Struct, frozen=True, gc=False):
+    """The calls of a lane's current run (or of the session), oldest first.
+
+    nudged: calls inside a loop that was nudged in this run. relapsed: calls that stopped an earlier run, with the result they had.
+    made: how often each call was made in the session as delivered, for counting over a whole session.
+    """
+
+    steps: tuple[Step, ...] = ()
+    nudged: frozenset[int] = frozenset()
+    relapsed: dict[int, int] = {}
+    made: dict[int, int] = {}
+
+
+def read(request: Request, prints: Fingerprints) -> History:
+    """The history of a request. Results are matched to the calls of the assistant message before them: ids are not unique across turns."""
+    messages: list[Message] = []
+    users: list[UserText] = []
+    for start, end in _turns(request.items):
+        speaker = request.items[start]
+        if speaker.role is Role.ASSISTANT:
+            calls = [SeenCall(prints.call(call.name, call.arguments), call.name, call.id) for call in speaker.calls]
+            last = _match_results(calls, request.items, start + 1, end)
+            messages.append(Message(answer_identity(text_of(speaker.content), speaker.calls, calls, prints), tuple(calls), start, last))
+        spoke = messages[-1].calls if messages else None
+        for index in range(start, end):
+            if request.items[index].role is Role.USER:
+                users.append(UserText(index, len(messages), spoke == ()))
+    seed = prints.digest(b"seed", text_of(request.items[users[0].item].content).strip().encode("utf-8", "surrogatepass")) if users else 0
+    return History(tuple(messages), tuple(users), seed, _same(request.items, messages, seed, prints))
+
+
+def _turns(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
+    """Ranges of items that each begin at an assistant message (the first one may begin with anything)."""
+    start = 0
+    for index, item in enumerate(items):
+        if item.role is Role.ASSISTANT and index > start:
+            yield start, index
+            start = index
+    if items:
+        yield start, len(items)
+
+
+def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> int:
+    last = -1
+    for index in range(start, end):
+        item = items[index]
+        if item.role is not Role.TOOL:
+            continue
+        last = index
+        waiting = [call for call in calls if call.item < 0]
+        call = next((call for call in waiting if call.id == item.call_id), None)
+        if call is None and item.call_id is None and waiting:
+            call = waiting[0]
+        if call is not None:
+            call.content, call.item, call.failed = item.content or b'""', index, item.failed
+    return last
+
+
+def answer_identity(text: str, calls: Sequence[ToolCall], seen: Sequence[SeenCall], prints: Fingerprints) -> int:
+    """The identity of an assistant message: ids and fingerprints of its calls, or its text when it made none."""
+    if not seen:
+        return prints.digest(b"text", text.strip().encode("utf-8", "surrogatepass"))
+    parts = [f"{call.id}\0{seen.fingerprint}".encode("utf-8", "surrogatepass") for call, seen in zip(calls, seen, strict=True)]
+    return prints.digest(b"calls", *parts)
+
+
+def _same(items: Sequence[Item], messages: list[Message], seed: int, prints: Fingerprints) -> int:
+    """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
+    tail = messages[-1].item + 1 if messages else 0
+    parts = [message.answer.to_bytes(8, "little") for message in messages]
+    parts += [item.content for item in items[tail:] if item.role is not Role.SYSTEM]
+    return prints.digest(b"same", seed.to_bytes(8, "little"), *parts)
+
+
+def head_of(request: Request, prints: Fingerprints) -> int:
+    """The identity of what frames a conversation: its system text (without clock times and the like) and its tools."""
+    system = [prints.result(item.content).to_bytes(8, "little") for item in request.items if item.role is Role.SYSTEM]
+    return prints.digest(b"head", request.tools_raw, *system)
+
+
+_GO_ON = re.compile(
+    r"(?:please\s+|ok(?:ay)?[,.]?\s+|yes[,.]?\s+)?(?:continue|go\s+on|go\s+ahead|proceed|keep\s+going|carry\s+on|resume)(?:\s+please)?\s*[.!…]*",
+    re.IGNORECASE,
+)
+# What clients write into the user role by themselves; docs/detection.md lists who sends which.
+_AUTOMATIC = re.compile(
+    r"""
+      \[your\ previous\ response\ had\ no\ visible\ output
+    | output\ token\ limit\ hit
+    | please\ continue\ from\ where\ you\ left\ off
+    | please\ continue\ working\ on\ the\ task\ on\ whatever\ approach
+    | continue\ (?:the\ conversation\ )?from\ where\ (?:you|we|it)\ left\ off
+    | this\ session\ is\ being\ continued\ from\ a\ previous\ conversation
+    | \[error\]\ you\ did\ not\ use\ a\ tool
+    | you\ did\ not\ (?:call|use)\ (?:a|any)\ tool
+    | please\ always\ provide\ exactly\ one\ action
+    | format\ error
+    | \[?tool\ use\ (?:was\ )?interrupted
+    | \[request\ interrupted\ by\ user
+    | (?:the\ )?previous\ session\ was\ interrupted
+    | \[lastcall
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_WRAPPED = re.compile(r"<(system-reminder|environment_details|environment_context|system_information)>.{0,65536}?</\1>", re.DOTALL)
+
+
+def from_person(text: str) -> bool:
+    """Whether user text may be a person's own: not empty, not a bare "continue", none of the messages clients write by themselves."""
+    bare = _WRAPPED.sub("", text).strip()
+    return bool(bare) and _GO_ON.fullmatch(bare) is None and _AUTOMATIC.match(bare) is None
+
+
+_ASKS_SUMMARY = re.compile(
+    r"(?:summari[sz]e|summary|compact(?:ed|ion)?\b|hand-?off)[^\n]{0,400}?\b(?:conversation|session|history|context|so far|progress|work)\b"
+    r"|\b(?:conversation|session|history|context)\b[^\n]{0,400}?(?:summari[sz]e|summary|compaction)",
+    re.IGNORECASE,
+)
+
+
+def asks_summary(request: Request) -> bool:
+    """Whether the request wants its history summarised: its last item is user text that says so."""
+    last = request.items[-1] if request.items else None
+    if last is None or last.role is not Role.USER:
+        return False
+    text = text_of(last.content)
+    return _ASKS_SUMMARY.search(text[:4096]) is not None or _ASKS_SUMMARY.search(text[-4096:]) is not None
+
+
+_STUB = re.compile(rb"[^\n]{0,160}\b(?:cleared|pruned|omitted|elided|truncated|trimmed|compacted|removed)\b[^\n]{0,60}", re.IGNORECASE)
+
+
+def is_stub(content: bytes) -> bool:
+    """Whether a result is what clients leave in the place of an old one that they cut: a short bracketed remark."""
+    return len(content) < 240 and content[:2] in (b'"[', b'"<', b'"(') and _STUB.search(content) is not None
+
+
+def is_void(content: bytes) -> bool:
+    """Whether a result was written by Lastcall in the place of a call that was not carried out."""
+    return STOP_MARK.encode() in content

@@ -1,0 +1,132 @@
+"""Which header fields cross the proxy, in which direction, and what becomes of them. Pure; one pass over the fields.
+
+Everything not named here passes, in order, duplicates included. Fields that HTTP cannot carry exactly as they came (a name that is
+no token, control characters, a request value that is not UTF-8) are left out rather than altered.
+
+`plain`, in both directions: the exchange reads and may rewrite the bodies, so neither travels compressed (the client's was decoded
+before, the answer is decoded on arrival) and no length holds.
+"""
+
+from collections.abc import Sequence
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+# RFC 9110 section 7.6.1: for the next hop only, as is whatever `Connection` names.
+_HOP = frozenset(
+    {
+        b"",  # no name at all
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authentication-info",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+# Said to this server and about this connection: the client library says its own. Cookies belong to the origin that set them, which is
+# never the upstream; where a client's traffic came from is the operator's business.
+_TO_THIS_SERVER = frozenset({b"host", b"content-length", b"expect", b"cookie", b"forwarded", b"x-real-ip"})
+_NEVER_UPSTREAM = (b"x-lastcall-", b"x-forwarded-")
+_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+_CODINGS = frozenset({b"accept-encoding", b"content-encoding"})
+
+# Statements of the upstream about its own origin, which a client would take as this proxy's: cookies (a CDN's `__cf_bm` would come
+# back with every client sharing a jar), other ports and protocols to use, https for ever, data to forget.
+_OF_THE_ORIGIN = frozenset({b"set-cookie", b"alt-svc", b"strict-transport-security", b"clear-site-data"})
+_SPOKEN_HERE = b"x-lastcall-"
+# The codings that the client library undoes; an answer in any other arrives, and leaves, as it is.
+_UNDONE_CODINGS = frozenset({b"gzip", b"deflate", b"br", b"zstd"})
+
+_TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
+
+_NONE: frozenset[bytes] = frozenset()
+# By (a key takes the place of the client's, plain) and by (plain, no body may follow).
+_REQUEST_DROPS = {
+    (keyed, plain): _HOP | _TO_THIS_SERVER | (_CREDENTIALS if keyed else _NONE) | (_CODINGS if plain else _NONE)
+    for keyed in (False, True)
+    for plain in (False, True)
+}
+_RESPONSE_DROPS = {
+    (plain, bodiless): _HOP
+    | _OF_THE_ORIGIN
+    | ({b"content-encoding"} if plain else _NONE)
+    | ({b"content-length"} if plain or bodiless else _NONE)
+    for plain in (False, True)
+    for bodiless in (False, True)
+}
+
+
+def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool) -> list[tuple[str, str]]:
+    """A client's request header as the upstream gets it; names keep their case.
+
+    With an `api_key` it takes the place of the client's credentials. Content-Length and Host are left to the client library.
+    """
+    drops = _REQUEST_DROPS[api_key is not None, plain]
+    named: set[bytes] = set()
+    kept: list[tuple[str, str]] = []
+    for name, value in _carriable(headers):
+        lower = name.lower()
+        if lower in drops:
+            if lower == b"connection":
+                named.update(_tokens(value))
+        elif not lower.startswith(_NEVER_UPSTREAM):
+            try:
+                kept.append((name.decode(), value.decode()))
+            except UnicodeDecodeError:
+                continue
+    if named:
+        kept = [(name, value) for name, value in kept if name.lower().encode() not in named]
+    if plain:
+        kept.append(("Accept-Encoding", "identity"))
+    if api_key is not None:
+        kept.append(("Authorization", f"Bearer {api_key}"))
+    return kept
+
+
+def to_client(headers: RawHeaders, *, plain: bool, bodiless: bool = False) -> list[tuple[bytes, bytes]]:
+    """An upstream's response header as the client gets it; names in lower case, as ASGI wants them.
+
+    `Date` and `Server` are the upstream's own, so the server in front must not add its. bodiless: the status forbids a body (204,
+    304), so that a length would promise bytes that never come.
+    """
+    drops = _RESPONSE_DROPS[plain, bodiless]
+    named: set[bytes] = set()
+    kept: list[tuple[bytes, bytes]] = []
+    for name, value in _carriable(headers):
+        lower = name.lower()
+        if lower in drops and (lower != b"content-encoding" or value.lower() in _UNDONE_CODINGS):
+            if lower == b"connection":
+                named.update(_tokens(value))
+        elif not lower.startswith(_SPOKEN_HERE):
+            kept.append((lower, value))
+    return [field for field in kept if field[0] not in named] if named else kept
+
+
+def declared_length(headers: RawHeaders) -> str | None:
+    """The length in bytes a client announced for a body, None if it announced none that makes sense."""
+    for name, value in headers:
+        if len(name) == 14 and name.lower() == b"content-length" and value.isdigit():
+            return value.decode()
+    return None
+
+
+def _carriable(headers: RawHeaders) -> RawHeaders:
+    """The fields with fit names and values. Looked at together first: nearly always all of them are."""
+    if _are_fit(b"".join([name for name, _ in headers]), b"".join([value for _, value in headers])):
+        return headers
+    return [(name, value) for name, value in headers if _are_fit(name, value)]
+
+
+def _are_fit(names: bytes, values: bytes) -> bool:
+    # `translate` takes characters out at C speed: all of a name's must be allowed ones, none of a value's a control character.
+    return not names.translate(None, _TOKEN) and len(values.translate(None, _CONTROLS)) == len(values)
+
+
+def _tokens(connection: bytes) -> set[bytes]:
+    """The fields a `Connection` value names; `close` and `keep-alive` among them, which name none that passes."""
+    return {token.strip().lower() for token in connection.split(b",")}

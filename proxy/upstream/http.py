@@ -1,0 +1,414 @@
+"""The way out over HTTP: one pooled client per upstream, the only door to aiohttp.
+
+Sends a request as it was given, hands back the answer as it comes, and turns every way of failing into one sentence. It follows no
+redirect, keeps no cookie, adds no header of its own, and reads nothing from the environment. What may be in a header is `headers`'
+business.
+"""
+
+import asyncio
+import io
+import os
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+from weakref import WeakSet
+
+import aiohttp
+from yarl import URL
+
+from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
+from proxy.upstream import Target
+from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream
+
+Body = bytes | AsyncIterator[bytes] | None
+
+# Idle connections are kept a little shorter than common servers and balancers keep theirs (60 s and more). Those that hang up
+# sooner (5 s is usual for Python and Node servers) are mostly noticed when they do; `_Request.is_stale` is for the rest.
+_KEEP_ALIVE = 55.0
+_STALE_WITHIN = 2.0
+# Seconds in which a lossy network may still catch up with what was sent.
+_LEAST_UNACKNOWLEDGED = 10.0
+# What one header line, or the status line, may measure in bytes.
+_HEADER_LIMIT = 64 * 1024
+# aiohttp wants bodies above this as a file, to write them piece by piece.
+_WHOLE_BODY = 1024 * 1024
+_OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+_TIMED_OUT = "lastcall_upstream_timeout"
+_CLIMBING = re.compile(r"(?:^|[/\\])\.\.(?:[/\\;]|$)")
+_NO_ISSUER = frozenset({2, 18, 19, 20, 21})  # X509_V_ERR_*: the certificate's issuer is unknown here or it is its own
+_WRONG_HOST = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+class Response:
+    """An answer whose header has come and whose body may still be coming.
+
+    headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
+    """
+
+    __slots__ = ("__weakref__", "_answer", "_upstream", "headers", "reason", "status")
+
+    def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", *, plain: bool) -> None:
+        self._answer = answer
+        self._upstream = upstream
+        self.status = answer.status
+        self.reason = answer.reason or ""
+        self.headers = to_client(answer.raw_headers, plain=plain, bodiless=answer.status in (204, 304))
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body in the pieces it arrives in. Raises `UpstreamCut` when it breaks off or falls silent for too long."""
+        try:
+            while piece := await self._next():
+                yield piece
+        finally:
+            self.close()
+
+    async def read(self, limit: int | None = None) -> bytes:
+        """The whole body. Raises `UpstreamCut`, also when it exceeds `limit` bytes."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while piece := await self._next():
+                size += len(piece)
+                if limit is not None and size > limit:
+                    raise UpstreamCut(f"{self._upstream} answered with more than the {limit} bytes that Lastcall reads at once.")
+                pieces.append(piece)
+        finally:
+            self.close()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _next(self) -> bytes:
+        """The next piece, b"" at the end."""
+        try:
+            return await self._answer.content.readany()
+        except _FAILURES as error:
+            raise self._upstream.cut(error) from None
+
+    def close(self) -> None:
+        """Ends the exchange at once: an answer read to its end has given its connection back, any other's is closed."""
+        if not self._answer.closed:
+            self._answer.close()
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What a request was given: a connection opened for it, or one that had served before.
+
+    Told by way of a context variable, which every callback of a new connection keeps for its life: hence no more than this in it.
+    """
+
+    new: bool = False
+
+
+_CONNECTION: ContextVar[_Connection] = ContextVar("upstream_connection")
+
+
+@dataclass(slots=True)
+class _Request:
+    """One request and what becomes of it: which connection it got, what broke its body off."""
+
+    method: str
+    url: URL
+    headers: list[tuple[str, str]]
+    body: Body
+    plain: bool
+    timeout: aiohttp.ClientTimeout
+    started: float
+    connection: _Connection = field(default_factory=_Connection)
+    broken: Exception | None = None
+    clock: asyncio.Timeout | None = None  # runs until the answer's header is there
+
+    def allow(self, seconds: float | None) -> None:
+        """Restarts the clock, or stops it with None."""
+        if self.clock is not None:
+            self.clock.reschedule(None if seconds is None else _now() + seconds)
+
+    def is_stale(self, error: Exception) -> bool:
+        """Whether the server had most likely hung up on a reused connection before it saw the request, which can then be repeated.
+
+        RFC 9110 section 9.2.2 leaves a POST unrepeated unless the client can tell that it was not applied. Nobody can for certain; a
+        request sent twice costs tokens at worst, and a 502 makes clients send it twice anyhow. So `send` repeats once, only a body
+        it still holds, only when no byte of the answer came, and only within two seconds: a closed connection shows in one round
+        trip, while a server that dies of its work takes longer. (aiohttp does the like by itself for GET.)
+        """
+        if self.connection.new or not isinstance(self.body, bytes | None) or _now() - self.started > _STALE_WITHIN:
+            return False
+        match error:
+            case aiohttp.ClientConnectorError():
+                return False
+            case aiohttp.ServerDisconnectedError():
+                return isinstance(error.message, str)  # else: the part of a header that did come
+            case _:  # a reset hides what came before it
+                return isinstance(error, aiohttp.ClientOSError | ConnectionError)
+
+
+class Upstream:
+    """One upstream and its connections. Make it inside the running event loop, `close` it there."""
+
+    def __init__(self, target: Target) -> None:
+        """Raises `ConfigError` for an unusable base_url, api_key, ca_file or proxy."""
+        url = _base_url(target)
+        self._target = target
+        self._base = str(url).rstrip("/")
+        self._address = (url.raw_host, url.port)
+        self._described = f"Upstream {target.name!r} at {url.scheme}://{url.host_subcomponent}:{url.port}"
+        # Until the header: one silence for the request to leave, one for the answer. aiohttp itself watches neither a body that the
+        # other side does not take nor a header that drips.
+        self._patience = target.connect_timeout + 2 * target.read_timeout
+        self._timeout = aiohttp.ClientTimeout(connect=target.connect_timeout, sock_read=target.read_timeout)
+        self._answers: WeakSet[Response] = WeakSet()
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=_KEEP_ALIVE,
+                ssl=_tls(target),
+                socket_factory=_Sockets(target.read_timeout),
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_OWN_HEADERS,
+            timeout=self._timeout,
+            proxy=_proxy_url(target),
+            max_line_size=_HEADER_LIMIT,
+            max_field_size=_HEADER_LIMIT,
+        )
+
+    def __str__(self) -> str:
+        """`Upstream 'name' at scheme://host:port`, safe to show to anybody."""
+        return self._described
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: bytes,
+        headers: RawHeaders,
+        body: Body,
+        *,
+        plain: bool,
+        within: float | None = None,
+    ) -> Response:
+        """Sends one request and returns when the header of its answer is there.
+
+        path: what follows the base URL, percent-encoded as the client sent it. plain: see `headers`; a compressed answer is then
+        decoded. within: seconds for the whole exchange, body included. Raises `BadRequest` for a path or query that cannot be sent,
+        `UpstreamFailed` when no answer came, and whatever a streamed body raises.
+        """
+        outgoing = to_upstream(headers, api_key=self._target.api_key, plain=plain)
+        if not isinstance(body, bytes | None) and (length := declared_length(headers)) is not None:
+            outgoing.append(("Content-Length", length))
+        timeout = self._timeout if within is None else _within(self._timeout, within)
+        request = _Request(method, self._url(path, query), outgoing, body, plain, timeout, started=_now())
+        try:
+            try:
+                answer = await self._attempt(request)
+            except _FAILURES as error:
+                if not request.is_stale(error):
+                    raise
+                answer = await self._attempt(request)
+        except _FAILURES as error:
+            raise (request.broken or self.failed(error)) from None
+        response = Response(answer, self, plain=plain)
+        self._answers.add(response)
+        return response
+
+    async def close(self) -> None:
+        """Closes every connection. Answers still being read break off; aiohttp alone would leave their readers waiting for ever."""
+        for response in list(self._answers):
+            response.close()
+        await self._session.close()
+
+    async def _attempt(self, request: _Request) -> aiohttp.ClientResponse:
+        async with asyncio.timeout(self._patience) as request.clock:
+            outer = _CONNECTION.set(request.connection)
+            try:
+                answer = await self._session.request(
+                    request.method,
+                    request.url,
+                    headers=request.headers,
+                    data=self._payload(request),
+                    allow_redirects=False,
+                    auto_decompress=request.plain,
+                    timeout=request.timeout,
+                )
+            finally:
+                _CONNECTION.reset(outer)
+                request.clock = None
+        if answer.status == 101:  # never asked for: `Upgrade` is not passed on
+            answer.close()
+            raise aiohttp.ClientResponseError(answer.request_info, ())
+        return answer
+
+    def _payload(self, request: _Request) -> bytes | io.BytesIO | AsyncIterator[bytes] | None:
+        match request.body:
+            case None:
+                return None
+            case bytes() as whole:
+                return whole if len(whole) <= _WHOLE_BODY else io.BytesIO(whole)
+            case pieces:
+                return self._uploaded(pieces, request)
+
+    async def _uploaded(self, body: AsyncIterator[bytes], request: _Request) -> AsyncIterator[bytes]:
+        """A streamed body on its way out. The clock stands while the client is waited for; a failure of the body's own is kept."""
+        try:
+            request.allow(None)
+            async for piece in body:
+                request.allow(self._patience)
+                yield piece
+                request.allow(None)
+            request.allow(self._patience)
+        except Exception as error:
+            request.broken = error
+            raise
+
+    def _url(self, path: str, query: bytes) -> URL:
+        """The request's URL, byte for byte. Nothing a client sends can change the host or leave the base URL's path."""
+        if (path and not path.startswith("/")) or not _is_sendable(path) or "?" in path or _CLIMBING.search(unquote(path)):
+            raise BadRequest(f"The path {path[:200]!r} cannot be forwarded: it must begin with '/', be percent-encoded and hold no '..'.")
+        if not query:
+            return URL(self._base + path, encoded=True)
+        text = query.decode("latin-1")
+        if not _is_sendable(text):
+            raise BadRequest("The query string cannot be forwarded: it must be percent-encoded.")
+        return URL(f"{self._base}{path}?{text}", encoded=True)
+
+    def failed(self, error: Exception) -> UpstreamFailed:
+        """What to tell a client for whom there is no answer at all."""
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                return self._timed_out(f"accepted no connection within {self._target.connect_timeout:g} s (connect_timeout)")
+            case aiohttp.SocketTimeoutError():
+                return self._timed_out(f"sent nothing for {self._target.read_timeout:g} s (read_timeout)")
+            case TimeoutError():
+                return self._timed_out("gave no answer in the time allowed for it")
+            case aiohttp.ClientHttpProxyError():
+                why = f"cannot be reached: its forward proxy refused the tunnel with status {error.status}"
+            case aiohttp.ClientConnectorCertificateError():
+                why = _why_untrusted(error.certificate_error)
+            case aiohttp.ClientSSLError():
+                why = f"failed the TLS handshake ({_ssl_word(error.os_error)}): does it speak https on that port?"
+            case aiohttp.ClientConnectorError():
+                why = self._why_unconnected(error)
+            case aiohttp.ClientResponseError() | aiohttp.ClientPayloadError():
+                why = "answered with something that is not valid HTTP"
+            case _:
+                why = "closed the connection before it answered"
+        return UpstreamFailed(f"{self} {why}.")
+
+    def cut(self, error: Exception) -> UpstreamCut:
+        """What to tell a client whose answer broke off."""
+        if isinstance(error, aiohttp.SocketTimeoutError):
+            why = f"sent nothing for {self._target.read_timeout:g} s (read_timeout) in the middle of its answer"
+            return UpstreamCut(f"{self} {why}.", status=504, code=_TIMED_OUT)
+        if isinstance(error, TimeoutError):
+            return UpstreamCut(f"{self} did not finish its answer in the time allowed for it.", status=504, code=_TIMED_OUT)
+        return UpstreamCut(f"{self} broke off in the middle of its answer.")
+
+    def _timed_out(self, why: str) -> UpstreamFailed:
+        return UpstreamFailed(f"{self} {why}.", status=504, code=_TIMED_OUT)
+
+    def _why_unconnected(self, error: aiohttp.ClientConnectorError) -> str:
+        way = "" if (error.host, error.port) == self._address else f" by way of the forward proxy {error.host}:{error.port}"
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return f"cannot be reached{way}: the host name does not resolve ({error.strerror})"
+        number = error.os_error.errno
+        return f"cannot be reached{way}: {os.strerror(number).lower() if number else 'the connection was closed at once'}"
+
+
+class _Sockets:
+    """Makes sockets, and tells the request at hand that it did: aiohttp says nowhere else whether a connection is a new one.
+
+    They notice a peer gone for good: probes when idle, an end to sending that nobody acknowledges. Without the second a body stuck
+    half-way would hold its socket long after the exchange was given up. Linux only; elsewhere the system's own limits hold.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._milliseconds = int(max(patience, _LEAST_UNACKNOWLEDGED) * 1000)
+
+    def __call__(self, address: Any) -> socket.socket:
+        if (connection := _CONNECTION.get(None)) is not None:
+            connection.new = True
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._milliseconds)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 30)
+        return made
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _within(timeout: aiohttp.ClientTimeout, total: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=total, connect=timeout.connect, sock_read=timeout.sock_read)
+
+
+def _is_sendable(text: str) -> bool:
+    """Whether a request target may hold this text: visible ASCII, and no `#`, which would end it."""
+    return text.isascii() and text.isprintable() and " " not in text and "#" not in text
+
+
+def _base_url(target: Target) -> URL:
+    try:
+        url = URL(target.base_url)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(f"upstreams.{target.name}.base_url: not a URL of the form https://host/v1.")
+    if url.user is not None or url.password is not None or url.query_string or url.fragment:
+        raise ConfigError(f"upstreams.{target.name}.base_url: must hold no user, password, query or fragment; a key goes into api_key.")
+    if target.api_key is not None and not (target.api_key and target.api_key.isascii() and target.api_key.isprintable()):
+        raise ConfigError(f"upstreams.{target.name}.api_key: empty or not plain ASCII; is there a line break at its end?")
+    return url
+
+
+def _proxy_url(target: Target) -> URL | None:
+    if target.proxy is None:
+        return None
+    try:
+        url = URL(target.proxy)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(
+            f"The forward proxy for upstreams.{target.name} must be of the form http://host:port (SOCKS is not supported);"
+            " an upstream reached without it belongs into NO_PROXY."
+        )
+    return url
+
+
+def _tls(target: Target) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(("http/1.1",))
+    if target.ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=target.ca_file)
+        except OSError as error:  # unreadable, or (SSLError) not certificates
+            raise ConfigError(f"upstreams.{target.name}.ca_file: no PEM certificates in {target.ca_file!r} ({error}).") from None
+    if not target.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _why_untrusted(error: Exception) -> str:
+    code = getattr(error, "verify_code", None)
+    why = getattr(error, "verify_message", None) or str(error)
+    if code in _NO_ISSUER:
+        fix = "; if a private authority signed it, name that authority's PEM file in `ca_file`"
+    elif code in _WRONG_HOST:
+        fix = "; name the host in `base_url` as the certificate does"
+    else:
+        fix = ""
+    return f"shows a certificate that is not trusted ({why.rstrip('.')}){fix}"
+
+
+def _ssl_word(error: BaseException) -> str:
+    return getattr(error, "reason", None) or type(error).__name__

@@ -1,0 +1,475 @@
+"""The contract of every store, on the memory store, a real Redis 7.0 and a real Valkey 9."""
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.store import Committed, Ledger, Limits, Opened, Reservation, Settlement, Store, open_store
+from proxy.store.contract import MAX_IN_FLIGHT
+from proxy.store.memory import MemoryStore
+from proxy.store.redis import RedisStore
+from tests.servers import Server, redis_server, valkey_server
+
+TTL = 3600.0
+SERVERS = {"redis": redis_server, "valkey": valkey_server}
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[dict[str, Server]]:
+    """Every kind of server that a test has asked for so far."""
+    with ExitStack() as stack:
+        yield _Started(stack)
+
+
+class _Started(dict[str, Server]):
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def __missing__(self, kind: str) -> Server:
+        self[kind] = self._stack.enter_context(SERVERS[kind]())
+        return self[kind]
+
+
+@pytest.fixture(params=["memory", "redis", "valkey"])
+async def store(request: pytest.FixtureRequest, servers: dict[str, Server]) -> AsyncIterator[Store]:
+    url = "memory://" if request.param == "memory" else servers[request.param].url
+    opened = open_store(url, clock=time.time, random_bytes=os.urandom, timeout=5.0)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def session() -> bytes:
+    """A session key that no other test uses, so that tests can share a server."""
+    return os.urandom(16)
+
+
+def call(
+    lease: str,
+    *,
+    tag: int = 1,
+    body_bytes: int = 4000,
+    input_bound: int = 1000,
+    output: int = 500,
+    modest: int = 200,
+    floor: int = 100,
+    expires_in: float = 600.0,
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    tighten: Limits = Limits(),  # noqa: B008 - immutable
+) -> Reservation:
+    return Reservation(lease, tag, body_bytes, input_bound, output, modest, floor, expires_in, limits, tighten)
+
+
+def cost(lease: str, *, steps: int = 1, input_tokens: int = 100, output_tokens: int = 50, body_bytes: int = 4000) -> Settlement:
+    return Settlement(lease, steps, input_tokens, output_tokens, body_bytes)
+
+
+async def settle(store: Store, session: bytes, *settlements: Settlement, ttl: float = TTL) -> Committed:
+    return await store.commit(session, record=None, version=0, settlements=settlements, links=(), ttl=ttl)
+
+
+async def write(store: Store, session: bytes, record: bytes, version: int, links: Sequence[bytes] = (), ttl: float = TTL) -> Committed:
+    return await store.commit(session, record=record, version=version, settlements=(), links=links, ttl=ttl)
+
+
+async def until_expired(store: Store, session: bytes, seconds: float) -> float:
+    """The store's time after `seconds` of it have passed since now."""
+    start = (await store.open(session, call("clock"), TTL)).now
+    while True:
+        now = (await store.open(session, call("clock"), TTL)).now
+        if now - start > seconds:
+            return now
+        await asyncio.sleep(0.005)
+
+
+# Secret and reachability
+
+
+async def test_secret_is_32_bytes_and_stays(store: Store) -> None:
+    """The key of every fingerprint is made once."""
+    first = await store.secret()
+
+    assert len(first) == 32
+    assert await store.secret() == first
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_secret_is_shared_by_replicas(servers: dict[str, Server], kind: str) -> None:
+    """Two processes on one server agree, also when both ask first."""
+    replicas = [RedisStore(servers[kind].url, os.urandom, connect_timeout=5.0) for _ in range(4)]
+    secrets = await asyncio.gather(*(replica.secret() for replica in replicas))
+    await asyncio.gather(*(replica.close() for replica in replicas))
+
+    assert len(set(secrets)) == 1
+
+
+async def test_ping_answers(store: Store) -> None:
+    """A store that is there says so by saying nothing."""
+    await store.ping()
+
+
+# Records
+
+
+async def test_a_new_session_has_no_record(store: Store, session: bytes) -> None:
+    """Opening creates the ledger, and its start, but no record."""
+    opened = await store.open(session, call("a"), TTL)
+
+    assert (opened.record, opened.version) == (None, 0)
+    assert opened.ledger == Ledger(reserved_steps=1, reserved_tokens=1500, started_at=opened.now)
+    assert abs(opened.now - time.time()) < 60
+
+
+async def test_a_record_is_read_back_as_written(store: Store, session: bytes) -> None:
+    """Any bytes, up to the size of the largest record, and an empty one."""
+    for version, record in enumerate([bytes(range(256)) * 64, b""]):
+        committed = await write(store, session, record, version)
+        opened = await store.open(session, call("a"), TTL)
+
+        assert committed == Committed(False, record, version + 1)
+        assert (opened.record, opened.version) == (record, version + 1)
+
+
+async def test_a_conflict_replaces_nothing_and_shows_what_stands(store: Store, session: bytes) -> None:
+    """The second writer of one version gets the first one's record, and its settlement still counts."""
+    await write(store, session, b"first", 0)
+    conflict = await store.commit(session, record=b"second", version=0, settlements=[cost("a")], links=(), ttl=TTL)
+    opened = await store.open(session, call("b"), TTL)
+
+    assert conflict == Committed(True, b"first", 1)
+    assert (opened.record, opened.ledger.steps) == (b"first", 1)
+    assert await write(store, session, b"second", 1) == Committed(False, b"second", 2)
+
+
+async def test_a_version_of_a_lost_session_conflicts(store: Store, session: bytes) -> None:
+    """Whoever loaded a session that is gone learns that nothing stands there."""
+    assert await write(store, session, b"late", 7) == Committed(True, None, 0)
+
+
+async def test_a_commit_sent_again_is_no_conflict(store: Store, session: bytes) -> None:
+    """After a lost reply the same commit changes nothing more."""
+    await write(store, session, b"zero", 0)
+    first = await store.commit(session, record=b"one", version=1, settlements=[cost("a")], links=(), ttl=TTL)
+    again = await store.commit(session, record=b"one", version=1, settlements=[cost("a")], links=(), ttl=TTL)
+    opened = await store.open(session, call("b"), TTL)
+
+    assert first == again == Committed(False, b"one", 2)
+    assert (opened.version, opened.ledger.steps) == (2, 1)
+
+
+async def test_settling_alone_leaves_the_record(store: Store, session: bytes) -> None:
+    """Without a record there is no version to miss."""
+    await write(store, session, b"record", 0)
+
+    assert await settle(store, session, cost("a")) == Committed(False, None, 1)
+    assert (await store.open(session, call("b"), TTL)).record == b"record"
+
+
+async def test_one_of_many_concurrent_writers_wins(store: Store, session: bytes) -> None:
+    """Compare-and-set, not last-write-wins."""
+    outcomes = await asyncio.gather(*(write(store, session, bytes([i]), 0) for i in range(20)))
+    winners = [outcome for outcome in outcomes if not outcome.conflict]
+
+    assert len(winners) == 1
+    assert {outcome.record for outcome in outcomes} == {winners[0].record}
+
+
+# Links
+
+
+async def test_find_takes_the_first_known_link(store: Store, session: bytes) -> None:
+    """The order of the question decides, not that of the commits."""
+    other, one, two, unknown = (os.urandom(8) for _ in range(4))
+    await write(store, session, b"r", 0, links=[one])
+    await write(store, other, b"r", 0, links=[two])
+
+    assert await store.find([unknown, one, two]) == session
+    assert await store.find([two, one]) == other
+    assert await store.find([unknown]) is None
+    assert await store.find([]) is None
+
+
+async def test_a_link_points_where_it_was_last_pointed(store: Store, session: bytes) -> None:
+    """The newest session with that answer is meant."""
+    link, newer = os.urandom(8), os.urandom(16)
+    await write(store, session, b"r", 0, links=[link])
+    await write(store, newer, b"r", 0, links=[link])
+
+    assert await store.find([link]) == newer
+
+
+async def test_a_session_and_its_links_expire(store: Store, session: bytes) -> None:
+    """After its ttl a session is as if it had never been."""
+    link = os.urandom(8)
+    await store.commit(session, record=b"r", version=0, settlements=[cost("a")], links=[link], ttl=0.05)
+    await until_expired(store, os.urandom(16), 0.1)
+
+    assert await store.find([link]) is None
+    opened = await store.open(session, call("b"), TTL)
+    assert (opened.record, opened.version, opened.ledger.steps) == (None, 0, 0)
+
+
+async def test_use_keeps_a_session_alive(store: Store, session: bytes) -> None:
+    """Opening and committing renew the life of all a session has; a shorter ttl takes none away."""
+    await write(store, session, b"r", 0, ttl=0.2)
+    await store.open(session, call("a"), TTL)
+    await settle(store, session, cost("b"), ttl=0.2)
+    await until_expired(store, os.urandom(16), 0.4)
+    opened = await store.open(session, call("c"), TTL)
+
+    assert (opened.record, opened.ledger.steps, opened.ledger.reserved_steps) == (b"r", 1, 2)
+
+
+# Leases and settlements
+
+
+async def test_settling_replaces_the_reservation_by_the_cost(store: Store, session: bytes) -> None:
+    """What was held is given back, what was spent is charged."""
+    await store.open(session, call("a"), TTL)
+    await settle(store, session, cost("a", input_tokens=700, output_tokens=30))
+    ledger = (await store.open(session, call("b", body_bytes=0), TTL)).ledger
+
+    assert (ledger.steps, ledger.input_tokens, ledger.output_tokens, ledger.tokens) == (1, 700, 30, 730)
+    assert ledger.reserved_steps == 1
+
+
+async def test_a_settlement_counts_once(store: Store, session: bytes) -> None:
+    """However often, in one commit or many, alone or with others."""
+    await store.open(session, call("a"), TTL)
+    for _ in range(3):
+        await settle(store, session, cost("a"), cost("a"), cost("b"))
+    ledger = (await store.open(session, call("c"), TTL)).ledger
+
+    assert (ledger.steps, ledger.input_tokens, ledger.reserved_steps) == (2, 200, 1)
+
+
+async def test_one_lease_settles_in_each_session_it_was_opened_in(store: Store, session: bytes) -> None:
+    """Sessions share nothing, lease names included."""
+    other = os.urandom(16)
+    await settle(store, session, cost("a"))
+    await settle(store, other, cost("a"))
+
+    assert (await store.open(other, call("b"), TTL)).ledger.steps == 1
+
+
+async def test_an_expired_lease_gives_back_what_it_held(store: Store, session: bytes) -> None:
+    """A crashed caller holds nothing for longer than its lease; its late settlement is charged all the same, once."""
+    limits = Limits(steps=1)
+    await store.open(session, call("crashed", expires_in=0.05, limits=limits), TTL)
+    await until_expired(store, os.urandom(16), 0.1)
+    opened = await store.open(session, call("next", limits=limits), TTL)
+    for _ in range(2):
+        await settle(store, session, cost("crashed"))
+    refused = await store.open(session, call("last", limits=limits), TTL)
+
+    assert (opened.refused, opened.step, opened.in_flight) == (None, 1, ())
+    assert opened.ledger == Ledger(reserved_steps=1, reserved_tokens=1500, started_at=opened.ledger.started_at)
+    assert (refused.refused, refused.ledger.steps) == ("steps", 1)
+
+
+async def test_an_open_sent_again_reserves_once(store: Store, session: bytes) -> None:
+    """After a lost reply the same lease replaces its own reservation."""
+    for _ in range(3):
+        opened = await store.open(session, call("a", limits=Limits(steps=1)), TTL)
+
+    assert (opened.refused, opened.step, opened.in_flight) == (None, 1, ())
+    assert (opened.ledger.reserved_steps, opened.ledger.reserved_tokens) == (1, 1500)
+
+
+async def test_in_flight_shows_the_other_live_leases(store: Store, session: bytes) -> None:
+    """Their tags, whole (they are hashes), the newest few of them, and none that is settled."""
+    tags = [2**63 - 1 - i for i in range(MAX_IN_FLIGHT + 4)]
+    for i, tag in enumerate(tags):
+        opened = await store.open(session, call(f"lease-{i}", tag=tag), TTL)
+        assert sorted(opened.in_flight) == sorted(tags[:i][-MAX_IN_FLIGHT:])
+    await settle(store, session, *(cost(f"lease-{i}") for i in range(1, len(tags))))
+
+    assert (await store.open(session, call("last"), TTL)).in_flight == (tags[0],)
+
+
+# Limits
+
+
+async def test_steps_are_refused_beyond_the_limit(store: Store, session: bytes) -> None:
+    """Settled and reserved steps count; the last one allowed says that it is; a refusal reserves nothing."""
+    limits = Limits(steps=2)
+    first = await store.open(session, call("a", limits=limits), TTL)
+    await settle(store, session, cost("a"))
+    second = await store.open(session, call("b", limits=limits), TTL)
+    third = await store.open(session, call("c", tag=3, limits=limits), TTL)
+
+    assert [(one.step, one.last, one.refused) for one in (first, second, third)] == [
+        (1, False, None),
+        (2, True, None),
+        (3, False, "steps"),
+    ]
+    assert third.ledger == second.ledger
+    assert third.in_flight == (1,)
+
+
+async def test_a_call_that_was_not_completed_gives_its_step_back(store: Store, session: bytes) -> None:
+    """A settlement of no steps pays tokens only."""
+    limits = Limits(steps=1)
+    await store.open(session, call("a", limits=limits), TTL)
+    await settle(store, session, cost("a", steps=0))
+    opened = await store.open(session, call("b", limits=limits), TTL)
+
+    assert (opened.refused, opened.step, opened.ledger.input_tokens) == (None, 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "granted", "last"),
+    [
+        (None, None, False),
+        (2600, 500, False),  # one more of 1000 + 100 fits behind 1000 + 500
+        (2599, 500, True),
+        (1500, 500, True),
+        (1499, 200, True),  # not the whole: the modest output
+        (1200, 200, True),
+        (1199, 199, True),  # not even that: what there is
+        (1100, 100, True),
+    ],
+)
+async def test_tokens_are_granted_as_far_as_they_reach(
+    store: Store, session: bytes, tokens: int | None, granted: int | None, last: bool
+) -> None:
+    """The output granted, and whether another call of this size would fit."""
+    opened = await store.open(session, call("a", limits=Limits(tokens=tokens)), TTL)
+
+    assert (opened.refused, opened.output, opened.last) == (None, granted, last)
+    assert opened.ledger.reserved_tokens == 1000 + (500 if granted is None else granted)
+
+
+@pytest.mark.parametrize("tokens", [1099, 1, 0])
+async def test_tokens_too_few_for_an_answer_are_refused(store: Store, session: bytes, tokens: int) -> None:
+    """Below the floor nothing is granted and nothing held."""
+    opened = await store.open(session, call("a", limits=Limits(tokens=tokens)), TTL)
+
+    assert (opened.refused, opened.output, opened.last) == ("tokens", None, False)
+    assert (opened.ledger.reserved_steps, opened.ledger.reserved_tokens) == (0, 0)
+
+
+async def test_the_input_estimate_follows_the_session(store: Store, session: bytes) -> None:
+    """The most tokens per byte of any settled call, with a margin, lower the bound; calls without input tell nothing."""
+    await settle(store, session, cost("a", input_tokens=100, body_bytes=1000), cost("b", input_tokens=0, body_bytes=1000))
+    await settle(store, session, cost("c", input_tokens=50, body_bytes=0))
+    opened = await store.open(session, call("d", body_bytes=2000, input_bound=2000, output=0), TTL)
+    bounded = await store.open(session, call("e", body_bytes=2000, input_bound=10, output=0), TTL)
+
+    assert opened.ledger.reserved_tokens == 221 + 64  # ceil(2000 * 0.1 * 1.1) is 221 in binary floating point
+    assert bounded.ledger.reserved_tokens - opened.ledger.reserved_tokens == 10
+
+
+async def test_the_deadline_counts_from_the_first_request(store: Store, session: bytes) -> None:
+    """It is asked before steps and tokens."""
+    limits = Limits(steps=0, tokens=0, deadline=0.05)
+    early = await store.open(session, call("a", limits=limits), TTL)
+    await until_expired(store, os.urandom(16), 0.1)
+    late = await store.open(session, call("b", limits=limits), TTL)
+
+    assert (early.refused, late.refused) == ("steps", "deadline")
+    assert late.ledger.started_at == early.now
+
+
+@pytest.mark.parametrize(
+    ("limits", "refused"),
+    [(Limits(deadline=0), "deadline"), (Limits(steps=0), "steps"), (Limits(tokens=0), "tokens"), (Limits(0, 0, 0.0), "deadline")],
+)
+async def test_a_limit_of_zero_allows_nothing(store: Store, session: bytes, limits: Limits, refused: str) -> None:
+    """Not even a call that costs nothing."""
+    opened = await store.open(session, call("a", input_bound=0, output=0, modest=0, floor=0, limits=limits), TTL)
+
+    assert (opened.refused, opened.limits) == (refused, limits)
+
+
+async def test_limits_are_tightened_for_good(store: Store, session: bytes) -> None:
+    """What a request asks only ever lowers, stays for the session, also from a refused request, and never raises the policy's."""
+    policy = Limits(steps=100, tokens=None, deadline=500.0)
+    first = await store.open(session, call("a", limits=policy, tighten=Limits(50, 9000, 900.5)), TTL)
+    looser = await store.open(session, call("b", limits=policy, tighten=Limits(60, None, None)), TTL)
+    refused = await store.open(session, call("c", limits=policy, tighten=Limits(1, 10_000, 0.0)), TTL)
+    after = await store.open(session, call("d", limits=Limits(steps=0)), TTL)
+
+    assert first.limits == looser.limits == Limits(50, 9000, 500.0)
+    assert (refused.refused, refused.limits) == ("deadline", Limits(1, 9000, 0.0))
+    assert after.limits == Limits(0, 9000, 0.0)
+
+
+@pytest.mark.parametrize(("limits", "granted"), [(Limits(steps=50), 50), (Limits(tokens=60_000), 40), (Limits(steps=7, tokens=60_000), 7)])
+async def test_concurrent_opens_never_exceed_the_limits(store: Store, session: bytes, limits: Limits, granted: int) -> None:
+    """A budget is a ceiling, however many ask at once."""
+    calls = (call(f"lease-{i}", modest=500, floor=500, limits=limits) for i in range(200))
+    answers = await asyncio.gather(*(store.open(session, one, TTL) for one in calls))
+    allowed = [answer for answer in answers if answer.refused is None]
+
+    assert len(allowed) == granted
+    assert sorted(answer.step for answer in allowed) == list(range(1, granted + 1))
+    assert max(answer.ledger.reserved_tokens for answer in answers) == granted * 1500
+
+
+# The same answers from every implementation
+
+_small = st.integers(0, 4)
+_limits = st.builds(Limits, st.none() | st.integers(0, 8), st.none() | st.integers(0, 9000), st.none() | st.just(0.0) | st.just(1e6))
+_leases = st.sampled_from([f"lease-{i}" for i in range(8)])
+_opens = st.builds(
+    call,
+    _leases,
+    tag=st.integers(-(2**63), 2**63 - 1),
+    body_bytes=st.integers(0, 5000),
+    input_bound=st.integers(0, 3000),
+    output=st.integers(0, 600),
+    modest=st.integers(0, 300),
+    floor=st.integers(0, 150),
+    limits=_limits,
+    tighten=_limits | st.just(Limits()),
+)
+_settlements = st.builds(Settlement, _leases, st.integers(0, 1), st.integers(0, 3000), st.integers(0, 600), st.integers(0, 5000))
+_commits = st.tuples(st.none() | st.sampled_from([b"", b"one", b"two"]), _small, st.lists(_settlements, max_size=3))
+_histories = st.lists(_opens | _commits, max_size=25)
+
+
+def comparable(answer: Opened | Committed) -> Opened | Committed:
+    """Without what depends on the store's clock, and on ties in it."""
+    if isinstance(answer, Committed):
+        return answer
+    ledger = msgspec.structs.replace(answer.ledger, started_at=0.0)
+    return msgspec.structs.replace(answer, now=0.0, ledger=ledger, in_flight=tuple(sorted(answer.in_flight)))
+
+
+async def played(store: Store, session: bytes, history: list[Reservation | tuple[bytes | None, int, list[Settlement]]]) -> list[object]:
+    answers: list[object] = []
+    for step in history:
+        if isinstance(step, Reservation):
+            answer: Opened | Committed = await store.open(session, step, TTL)
+        else:
+            record, version, settlements = step
+            answer = await store.commit(session, record=record, version=version, settlements=settlements, links=(), ttl=TTL)
+        answers.append(comparable(answer))
+    return answers
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_every_store_gives_the_same_answers(servers: dict[str, Server], kind: str) -> None:
+    """Any history of opens and commits reads the same in memory and on a server."""
+    with asyncio.Runner() as runner:
+        memory = MemoryStore(time.time, os.urandom)
+        server = RedisStore(servers[kind].url, os.urandom, connect_timeout=5.0)
+        names = itertools.count()
+
+        @given(_histories)
+        @settings(max_examples=150, deadline=None, database=None)
+        def same(history: list[Reservation | tuple[bytes | None, int, list[Settlement]]]) -> None:
+            session = os.urandom(12) + next(names).to_bytes(4)
+            assert runner.run(played(server, session, history)) == runner.run(played(memory, session, history))
+
+        same()
+        runner.run(server.close())

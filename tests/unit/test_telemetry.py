@@ -1,0 +1,497 @@
+"""What operators see: exact series and log lines for given events, whatever clients write into them."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from proxy import __version__, events, telemetry
+from proxy.dialects import DIALECTS
+from proxy.events import Event, ExchangeEnded, FindingSeen, NudgeEnded, StoreChanged, StoreFailed, UnjudgedEnded
+from proxy.models import Action, Reason
+from proxy.policy import Mode
+from proxy.telemetry import DIRECTORY_VARIABLE, OTHER, Telemetry, registry_for
+
+ROOT = Path(__file__).parents[2]
+MODELS = ("gpt-5", "gpt-*", "claude-*")
+NOON = 1_700_000_000.0625
+
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+class Seen:
+    """A Telemetry with everything it wrote."""
+
+    def __init__(self, **options: Any) -> None:
+        self.lines: list[bytes] = []
+        settings: dict[str, Any] = {"models": MODELS, "log": self.lines.append, "clock": lambda: NOON} | options
+        self.telemetry = Telemetry(CollectorRegistry(), **settings)
+        self.at_start = self.samples()
+
+    def samples(self) -> dict[Series, float]:
+        return samples_of(self.telemetry.exposition(None)[0].decode())
+
+    def moved(self) -> dict[str, float]:
+        """Every series that changed since the start, as `name{label="value"}`; histogram buckets left out."""
+        return {
+            spelled(series): value
+            for series, value in self.samples().items()
+            if value != self.at_start.get(series) and not series[0].endswith("_bucket")
+        }
+
+    def logged(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+
+def families(text: str) -> list[Metric]:
+    return list(parse_text(text))
+
+
+def samples_of(text: str) -> dict[Series, float]:
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families(text) for sample in family.samples}
+
+
+def spelled(series: Series) -> str:
+    name, labels = series
+    return name.removeprefix("lastcall_") + "{" + ",".join(f"{key}={value}" for key, value in sorted(labels)) + "}"
+
+
+def exchange(**fields: Any) -> ExchangeEnded:
+    settings: dict[str, Any] = {"dialect": "chat", "model": "gpt-5", "session": "s", "lane": 0, "step": 1, "action": Action.ALLOW}
+    return ExchangeEnded(**settings | fields)
+
+
+def after(*happened: Event, **options: Any) -> Seen:
+    """A Telemetry that saw these events."""
+    seen = Seen(**options)
+    for event in happened:
+        seen.telemetry.emit(event)
+    return seen
+
+
+SECONDS = {"overhead_seconds": 0.25, "upstream_seconds": 3.0, "first_byte_seconds": 0.5}
+REQUESTS = "requests_total{action=allow,dialect=chat,outcome=completed}"
+AT_EVERY_LEVEL = [Seen(log_level=level) for level in ("debug", "info", "warning", "error")]
+
+
+def test_an_allowed_exchange_moves_exactly_its_own_series() -> None:
+    """One healthy answer: a request, its tokens, one upstream call and three durations; nothing else."""
+    seen = after(exchange(streamed=True, upstream_calls=1, input_tokens=12000, output_tokens=30, **SECONDS))
+    assert seen.moved() == {
+        REQUESTS: 1,
+        "tokens_total{direction=input,estimated=false,model=gpt-5}": 12000,
+        "tokens_total{direction=output,estimated=false,model=gpt-5}": 30,
+        "upstream_calls_total{}": 1,
+        "overhead_seconds_count{dialect=chat,streamed=true}": 1,
+        "overhead_seconds_sum{dialect=chat,streamed=true}": 0.25,
+        "upstream_seconds_count{dialect=chat,streamed=true}": 1,
+        "upstream_seconds_sum{dialect=chat,streamed=true}": 3.0,
+        "first_byte_seconds_count{dialect=chat,streamed=true}": 1,
+        "first_byte_seconds_sum{dialect=chat,streamed=true}": 0.5,
+    }
+
+
+def test_a_stopped_exchange_moves_exactly_its_own_series() -> None:
+    """A stop after a nudge, with pruned calls, a failed retry and estimated usage, while the store is away."""
+    seen = after(
+        exchange(
+            action=Action.STOP,
+            reason=Reason.PARALLEL_REPEAT,
+            findings=(FindingSeen(Reason.PARALLEL_REPEAT, Action.STOP), FindingSeen(Reason.CYCLE, Action.NUDGE)),
+            nudge_ended=NudgeEnded("stopped"),
+            pruned=3,
+            degraded=True,
+            upstream_calls=2,
+            upstream_errors=(events.UpstreamError.TIMEOUT,),
+            output_tokens=7,
+            usage_estimated=True,
+        )
+    )
+    assert seen.moved() == {
+        "requests_total{action=stop,dialect=chat,outcome=completed}": 1,
+        "stops_total{mode=enforce,reason=parallel_repeat}": 1,
+        "findings_total{action=stop,detector=parallel_repeat,mode=enforce}": 1,
+        "findings_total{action=nudge,detector=cycle,mode=enforce}": 1,
+        "nudge_outcomes_total{outcome=stopped}": 1,
+        "pruned_calls_total{reason=parallel_repeat}": 3,
+        "degraded_total{}": 1,
+        "upstream_calls_total{}": 2,
+        "upstream_errors_total{kind=timeout}": 1,
+        "tokens_total{direction=output,estimated=true,model=gpt-5}": 7,
+        "overhead_seconds_count{dialect=chat,streamed=false}": 1,
+        "upstream_seconds_count{dialect=chat,streamed=false}": 1,
+    }
+
+
+def test_a_refusal_asks_no_upstream_and_counts_none() -> None:
+    """A refused request has an overhead but no upstream time and no first byte."""
+    seen = after(exchange(action=Action.REFUSE, reason=Reason.STEP_BUDGET, outcome=events.Outcome.REFUSED, status=400))
+    assert seen.moved() == {
+        "requests_total{action=refuse,dialect=chat,outcome=refused}": 1,
+        "refusals_total{mode=enforce,reason=step_budget}": 1,
+        "overhead_seconds_count{dialect=chat,streamed=false}": 1,
+    }
+
+
+def test_observe_mode_counts_the_decision_but_an_allowed_request() -> None:
+    """What would have been done stands under its mode; the request was allowed."""
+    seen = after(exchange(action=Action.NUDGE, reason=Reason.CYCLE, mode=Mode.OBSERVE))
+    moved = seen.moved()
+    assert moved[REQUESTS] == 1
+    assert moved["nudges_total{mode=observe,reason=cycle}"] == 1
+    assert seen.logged()[0]["action"] == "nudge"
+
+
+def test_store_events_move_the_gauge_and_their_counters() -> None:
+    """Away: gauge 0, one outage; back: gauge 1; each failed call by its operation."""
+    seen = after(StoreFailed(events.StoreOperation.OPEN, "TimeoutError"), StoreChanged(False, "TimeoutError"), log_level="debug")
+    assert seen.moved() == {"store_errors_total{operation=open}": 1, "store_outages_total{}": 1, "store_up{}": 0}
+    seen.telemetry.emit(StoreChanged(True))
+    assert seen.moved() == {"store_errors_total{operation=open}": 1, "store_outages_total{}": 1}
+    head = {"ts": "2023-11-14T22:13:20.062Z"}
+    assert seen.logged() == [
+        head | {"event": "store_failed", "level": "debug", "operation": "open", "cause": "TimeoutError"},
+        head | {"event": "store_changed", "level": "warning", "up": False, "cause": "TimeoutError"},
+        head | {"event": "store_changed", "level": "info", "up": True},
+    ]
+
+
+def test_unjudged_requests_count_by_status_class() -> None:
+    """Forwarded routes have one series for each class of status, and a line at debug level."""
+    seen = after(UnjudgedEnded(204, 0.5), UnjudgedEnded(404, 0.5), log_level="debug")
+    assert seen.moved() == {"unjudged_requests_total{status=2xx}": 1, "unjudged_requests_total{status=4xx}": 1}
+    assert seen.lines[0] == b'{"event":"unjudged_ended","ts":"2023-11-14T22:13:20.062Z","level":"debug","status":204,"ms":500.0}\n'
+
+
+def test_in_flight_follows_start_and_finish() -> None:
+    """The gauge holds what has started and not finished."""
+    seen = Seen()
+    seen.telemetry.exchange_started()
+    seen.telemetry.exchange_started()
+    seen.telemetry.exchange_finished()
+    assert seen.moved() == {"in_flight{}": 1}
+
+
+def test_every_closed_label_set_is_there_before_the_first_event() -> None:
+    """rate() needs the zero: all combinations exist at start."""
+    there = {spelled(series) for series in Seen().at_start}
+    for reason, mode in product(Reason, Mode):
+        assert f"nudges_total{{mode={mode},reason={reason}}}" in there
+        assert f"stops_total{{mode={mode},reason={reason}}}" in there
+        assert f"refusals_total{{mode={mode},reason={reason}}}" in there
+        assert f"findings_total{{action=stop,detector={reason},mode={mode}}}" in there
+        assert f"findings_total{{action=nudge,detector={reason},mode={mode}}}" in there
+    for dialect, action, outcome in product((d.name for d in DIALECTS.values()), Action, events.Outcome):
+        assert f"requests_total{{action={action},dialect={dialect},outcome={outcome}}}" in there
+    for direction, model, estimated in product(("input", "output"), (*MODELS, OTHER), ("true", "false")):
+        assert f"tokens_total{{direction={direction},estimated={estimated},model={model}}}" in there
+    assert {f"pruned_calls_total{{reason={reason}}}" for reason in Reason} <= there
+    assert {f"nudge_outcomes_total{{outcome={outcome}}}" for outcome in events.NudgeOutcome} <= there
+    assert {f"upstream_errors_total{{kind={kind}}}" for kind in events.UpstreamError} <= there
+    assert {f"store_errors_total{{operation={operation}}}" for operation in events.StoreOperation} <= there
+    assert f"build_info{{version={__version__}}}" in there
+
+
+def test_a_thousand_clients_add_no_series() -> None:
+    """New models, sessions and tools change values, never the set of series."""
+    seen = Seen()
+    for number in range(1000):
+        model = ("gpt-{}", "claude-{}", "mistral-{}")[number % 3].format(number)
+        seen.telemetry.emit(exchange(model=model, session=f"session-{number}", tool=f"tool-{number}", input_tokens=1, output_tokens=1))
+    assert seen.samples().keys() == seen.at_start.keys()
+
+
+@pytest.mark.parametrize(
+    ("model", "label"),
+    [("gpt-5", "gpt-5"), ("gpt-5-mini", "gpt-*"), ("claude-*", "claude-*"), ("GPT-5", OTHER), ("", OTHER), ("x" * 10_000, OTHER)],
+)
+def test_a_model_is_counted_under_the_configured_entry_that_stands_for_it(model: str, label: str) -> None:
+    """Its own name first, then the glob itself (never the text that matched it), else `_other`."""
+    seen = after(exchange(model=model, input_tokens=5))
+    assert seen.moved()[f"tokens_total{{direction=input,estimated=false,model={label}}}"] == 5
+
+
+def test_no_label_value_is_outside_the_closed_sets() -> None:
+    """Values nobody declared end up as `_other`, once a metric, and never raise."""
+    seen = Seen()
+    for text in ("a", "b"):
+        unknown = {"dialect": text, "model": text, "outcome": text, "mode": text, "nudge_ended": NudgeEnded(text)}
+        seen.telemetry.emit(exchange(**unknown, action=Action.STOP, pruned=1, input_tokens=1, upstream_calls=1))
+        seen.telemetry.emit(UnjudgedEnded(999, 1.0))
+    closed = {OTHER, "input", "output", "true", "false", "1xx", "2xx", "3xx", "4xx", "5xx", __version__, *MODELS}
+    closed |= {dialect.name for dialect in DIALECTS.values()}
+    for members in (Action, Reason, Mode, events.Outcome, events.NudgeOutcome, events.UpstreamError, events.StoreOperation):
+        closed |= {str(member) for member in members}
+    assert {value for _, labels in seen.samples() for key, value in labels if key != "le"} == closed
+    assert seen.moved()[f"requests_total{{action={OTHER},dialect={OTHER},outcome={OTHER}}}"] == 2
+    assert seen.moved()[f"pruned_calls_total{{reason={OTHER}}}"] == 2
+
+
+def test_usage_below_zero_is_not_counted() -> None:
+    """A counter cannot fall: what a provider should never report changes nothing."""
+    seen = after(exchange(input_tokens=-5, output_tokens=-1))
+    assert not [series for series in seen.moved() if series.startswith("tokens_total")]
+
+
+def test_an_exchange_is_one_line_with_exactly_these_fields() -> None:
+    """Fields that do not apply are absent."""
+    seen = after(exchange())
+    assert seen.lines == [
+        b'{"event":"exchange_ended","ts":"2023-11-14T22:13:20.062Z","level":"info","session":"s","lane":0,"step":1,"action":"allow",'
+        b'"mode":"enforce","status":200,"outcome":"completed","dialect":"chat","model":"gpt-5","streamed":false,"overhead_ms":0.0,'
+        b'"upstream_calls":0,"input_tokens":0,"output_tokens":0,"usage_estimated":false,"degraded":false,"retry":false}\n'
+    ]
+
+
+def test_a_stop_says_what_was_repeated_how_often_and_where_the_limit_was() -> None:
+    """Reason, tool, count and limit, failures and durations stand in the line."""
+    loop = {"reason": Reason.REPEATED_CALL, "tool": "read_file", "count": 5, "limit": 5, "pruned": 2, "nudge_ended": NudgeEnded("stopped")}
+    failures = {"upstream_calls": 2, "upstream_errors": (events.UpstreamError.CUT,)}
+    seen = after(exchange(model="some/unlisted-model", action=Action.STOP, **loop, **failures, **SECONDS))
+    expected = (
+        b'"level":"warning","session":"s","lane":0,"step":1,"action":"stop","reason":"repeated_call","mode":"enforce","tool":"read_file",'
+        b'"count":5,"limit":5,"pruned":2,"nudge_outcome":"stopped","status":200,"outcome":"completed","dialect":"chat",'
+        b'"model":"some/unlisted-model","streamed":false,"overhead_ms":250.0,"upstream_ms":3000.0,"first_byte_ms":500.0,'
+        b'"upstream_calls":2,"upstream_errors":["cut"],'
+    )
+    assert expected in seen.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [
+        (exchange(), "info"),
+        (exchange(action=Action.NUDGE, reason=Reason.CYCLE), "info"),
+        (exchange(outcome=events.Outcome.DISCONNECTED, status=499), "info"),
+        (exchange(action=Action.STOP, reason=Reason.CYCLE), "warning"),
+        (exchange(action=Action.REFUSE, reason=Reason.OPERATOR), "warning"),
+        (exchange(outcome=events.Outcome.UPSTREAM_ERROR, status=502), "warning"),
+        (exchange(upstream_errors=(events.UpstreamError.CUT,)), "warning"),
+        (exchange(outcome=events.Outcome.FAILED, status=500), "error"),
+        (StoreFailed(events.StoreOperation.PING), "debug"),
+        (UnjudgedEnded(200, 0.1), "debug"),
+        (StoreChanged(True), "info"),
+        (StoreChanged(False), "warning"),
+    ],
+)
+def test_a_line_is_written_from_its_level_on(event: Event, level: str) -> None:
+    """log_level is the least that is logged."""
+    for seen in AT_EVERY_LEVEL:
+        seen.lines.clear()
+        seen.telemetry.emit(event)
+    levels = [line["level"] for seen in AT_EVERY_LEVEL for line in seen.logged()]
+    assert levels == [level] * (1 + ["debug", "info", "warning", "error"].index(level))
+
+
+ANY_TEXT = st.text(st.characters(), max_size=300)  # surrogates included, unlike the default
+
+
+@given(session=ANY_TEXT, tool=st.none() | ANY_TEXT, model=ANY_TEXT)
+def test_whatever_a_client_writes_stays_one_json_line(session: str, tool: str | None, model: str) -> None:
+    """Any text, lone surrogates and line separators included: one line, valid JSON, 200 characters a field at most."""
+    seen = AT_EVERY_LEVEL[0]
+    seen.lines.clear()
+    seen.telemetry.emit(exchange(session=session, tool=tool, model=model))
+    [line] = seen.lines
+    text = line.decode()
+    assert text.splitlines(keepends=True) == [text]
+    assert text.endswith("\n")
+    assert text[:-1].isprintable()
+    fields = json.loads(text)
+    assert len(fields["session"]) == min(len(session), 200)
+    assert len(fields["model"]) == min(len(model), 200)
+    assert ("tool" in fields) == (tool is not None)
+    if session.isprintable():
+        assert fields["session"] == session[:200]
+
+
+def test_a_log_that_cannot_be_written_costs_a_line_not_the_exchange() -> None:
+    """A full disk or closed pipe is counted."""
+
+    def full(_: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    seen = after(exchange(), log=full)
+    assert seen.moved()["log_lines_dropped_total{}"] == 1
+    assert seen.moved()[REQUESTS] == 1
+
+
+@pytest.mark.parametrize("accept", [None, "", "*/*", "text/plain; version=nonsense", "text/plain;version=0.0.4"])
+def test_the_exposition_is_prometheus_text(accept: str | None) -> None:
+    """Whatever the scraper accepts, short of OpenMetrics, it gets the text format and its content type."""
+    body, content_type = Seen().telemetry.exposition(accept)
+    assert content_type.startswith("text/plain; version=")
+    assert samples_of(body.decode())
+
+
+def test_openmetrics_is_served_to_those_who_ask() -> None:
+    """The stricter format parses as well."""
+    body, content_type = Seen().telemetry.exposition("application/openmetrics-text;version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text; version=1.0.0")
+    assert list(parse_openmetrics(body.decode()))  # type: ignore[no-untyped-call]
+
+
+def test_names_follow_the_prometheus_rules() -> None:
+    """Prefix, snake case, counters end in _total, durations in seconds, everything explained."""
+    text = Seen().telemetry.exposition(None)[0].decode()
+    for family in families(text):
+        assert re.fullmatch("lastcall(_[a-z]+)+", family.name)
+        assert family.documentation.endswith(".")
+        for sample in family.samples:
+            assert (family.type == "counter") == sample.name.endswith("_total")
+            assert (family.type == "histogram") == ("_seconds" in sample.name)
+            assert all(re.fullmatch("[a-z]+", label) for label in sample.labels)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on this machine")
+def test_promtool_finds_nothing_wrong() -> None:
+    """Prometheus' own linter agrees."""
+    body = Seen().telemetry.exposition(None)[0]
+    result = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+def test_the_documentation_lists_every_metric_with_its_labels() -> None:
+    """docs/metrics.md and the exposition name the same metrics, types, labels and, where a row lists them, label values."""
+    listed_elsewhere = {"reason", "detector", "model", "version"}
+
+    def facts(kind: str, labels: Iterable[tuple[str, str]]) -> tuple[str, set[tuple[str, str]]]:
+        return kind, {(label, "" if label in listed_elsewhere else value) for label, value in labels if label != "le"}
+
+    rows = re.findall(r"^\| `(lastcall_\w+)` \| (\w+) \| (.*?) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
+    documented = {
+        name: facts(kind, [(label, value) for label, values in re.findall(r"`(\w+)`: ([^;]*)", cell) for value in values.split(", ")])
+        for name, kind, cell in rows
+    }
+    actual = {
+        family.name + ("_total" if family.type == "counter" else ""): facts(
+            family.type, [pair for sample in family.samples for pair in sample.labels.items()]
+        )
+        for family in families(Seen().telemetry.exposition(None)[0].decode())
+    }
+    assert documented == actual
+
+
+def test_one_process_reports_its_own_memory_and_processor_time() -> None:
+    """Without a shared directory, the usual process_* metrics are there."""
+    names = {family.name for family in registry_for(None).collect()}
+    assert {"process_cpu_seconds", "process_resident_memory_bytes"} <= names
+
+
+def test_sharing_is_refused_where_nothing_would_be_shared(tmp_path: Path) -> None:
+    """The variable must have been set before the process started; the error names it, its value and the fix."""
+    with pytest.raises(RuntimeError, match=f"{DIRECTORY_VARIABLE} was None when this process started; set it"):
+        registry_for(str(tmp_path))
+
+
+WORKER = """
+import os, sys, time
+from proxy.events import ExchangeEnded
+from proxy.models import Action
+from proxy.telemetry import DIRECTORY_VARIABLE, Telemetry, registry_for
+
+telemetry = Telemetry(registry_for(os.environ[DIRECTORY_VARIABLE]), models=[], log=len, clock=time.time)
+telemetry.exchange_started()
+for _ in range(int(sys.argv[1])):
+    telemetry.emit(ExchangeEnded(dialect="chat", model="m", session="s", lane=0, step=1, action=Action.ALLOW, overhead_seconds=0.25))
+print("ready", flush=True)
+for _ in sys.stdin:
+    body, _ = telemetry.exposition(None)
+    print(body.decode() + "# end", flush=True)
+"""
+
+
+class Worker:
+    """One worker process that has `count` exchanges behind it and one under way."""
+
+    def __init__(self, directory: Path, count: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(count)],
+            env={**os.environ, DIRECTORY_VARIABLE: str(directory)},
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def scrape(self) -> dict[str, float]:
+        """Every series with its value; none may be there twice."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("scrape\n")
+        self.process.stdin.flush()
+        text = "".join(iter(self.process.stdout.readline, "# end\n"))
+        samples = {spelled(series): value for series, value in samples_of(text).items()}
+        assert len(samples) == sum(1 for line in text.splitlines() if line and not line.startswith("#"))
+        return samples
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def workers(directory: Path, counts: list[int]) -> Iterator[list[Worker]]:
+    """One process for each count, ended by the end of the block."""
+    running: list[Worker] = []
+    try:
+        for count in counts:
+            running.append(Worker(directory, count))
+        yield running
+    finally:
+        for worker in running:
+            worker.kill()
+
+
+BELOW_A_SECOND = "overhead_seconds_bucket{dialect=chat,le=1.0,streamed=false}"
+
+
+def test_any_of_four_workers_answers_with_the_sum_of_all(tmp_path: Path) -> None:
+    """Counters, histograms and gauges add up; a worker killed takes its gauge along and leaves its counts."""
+    with workers(tmp_path, [1, 2, 3, 4]) as running:
+        for worker in running:
+            seen = worker.scrape()
+            assert (seen[REQUESTS], seen["in_flight{}"], seen["store_up{}"]) == (10, 4, 1)
+            assert (seen[BELOW_A_SECOND], seen["overhead_seconds_sum{dialect=chat,streamed=false}"]) == (10, 2.5)
+            assert seen[f"build_info{{version={__version__}}}"] == 1
+            assert not [name for name in seen if "pid=" in name or "_created" in name]
+        running[0].kill()
+        seen = running[1].scrape()
+        assert (seen[REQUESTS], seen["in_flight{}"]) == (10, 3)
+
+
+def test_a_worker_shows_the_same_series_as_a_single_process(tmp_path: Path) -> None:
+    """Several workers change how values are kept, not what is there to query."""
+    with workers(tmp_path, [0]) as [worker]:
+        shared = set(worker.scrape())
+    assert shared == {spelled(series) for series in Seen(models=()).at_start}
+
+
+def test_gauges_stay_as_long_as_their_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that runs is alive, also one that may not be signalled; one that is gone is forgotten."""
+    monkeypatch.setattr(telemetry, "_shared_directory", str(tmp_path))
+    registry = registry_for(str(tmp_path))
+    with workers(tmp_path, [1]), monkeypatch.context() as patched:
+        assert registry.get_sample_value("lastcall_in_flight") == 1
+        patched.setattr(os, "kill", Mock(side_effect=PermissionError))
+        assert registry.get_sample_value("lastcall_in_flight") == 1
+        patched.setattr(os, "kill", Mock(side_effect=ProcessLookupError))
+        assert registry.get_sample_value("lastcall_in_flight") is None
