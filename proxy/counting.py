@@ -18,7 +18,18 @@ RELAPSE_STOPS_AT = 3  # the second repeat of a call that stopped an earlier run
 
 # Tools that keep the agent's own notes: what they say about progress is the agent's opinion, no news from the world.
 BOOKKEEPING = frozenset(
-    {"todowrite", "todo_write", "todoread", "todo_read", "write_todos", "update_todos", "update_todo_list", "manage_todo_list", "update_plan", "updateplan"}
+    {
+        "todowrite",
+        "todo_write",
+        "todoread",
+        "todo_read",
+        "write_todos",
+        "update_todos",
+        "update_todo_list",
+        "manage_todo_list",
+        "update_plan",
+        "updateplan",
+    }
 )
 
 

@@ -171,9 +171,9 @@ def _endpoint(scene: Scene, served: list[mock.Served]) -> Iterator[str]:
         if not scene.protected:
             yield upstream
             return
-        # An empty environment: neither proxies nor keys of this machine have a part in the demo.
+        # An empty environment: neither proxies nor keys of this machine have a part in the demo. No log: the turns are told instead.
         rules = config.load(json.dumps({"upstreams": {"default": {"base_url": upstream}}}), {})
-        with _serving(app.create_app(rules)) as url:
+        with _serving(app.create_app(rules, environ={}, log=_discard)) as url:
             yield url
 
 
@@ -193,6 +193,10 @@ def _serving(application: Callable[..., Any]) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+def _discard(line: bytes) -> None:
+    """Where the proxy's log lines go."""
 
 
 def _client(url: str) -> "OpenAI":

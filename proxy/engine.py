@@ -17,14 +17,15 @@ from proxy.detectors import DETECTORS
 from proxy.events import FindingSeen, NudgeEnded
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.lanes import LOST, Asker, Place, place_mark, tail_marks
-from proxy.models import Action, Answer, Edits, Finding, Insert, Reason, Request, ToolCall
-from proxy.nudge import nudge_text, why, why_budget, wrap_up_instruction
+from proxy.models import Action, Answer, Edits, Finding, Insert, Notice, Reason, Request, ToolCall
+from proxy.nudge import nudge_text, stopped_message, why, why_budget, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy, Scope
 from proxy.state import Given, Nudge, Record, Relapse, Stop, name_index
 from proxy.trail import Entry, History, Trail, asks_summary
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
 REPEAT_SHOWN_FROM = 3  # the second repeat
+_TRAIL_SHOWN = 16
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
 
 
@@ -58,6 +59,11 @@ class Admission(msgspec.Struct, gc=False):
     spent: float | None = None
     repeat: str | None = None
     seen: tuple[FindingSeen, ...] = ()
+
+    def stop_for(self, finding: Finding) -> None:
+        """The run is stopped for this finding, by the request or by the answer to it."""
+        self.action, self.reason, self.finding, self.stop = Action.STOP, finding.reason, finding, _stop(finding)
+        self.tool, self.count, self.limit, self.cause = finding.tool, finding.count, finding.stop_at, why(finding)
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -94,21 +100,39 @@ def admit(
     """Decides on a request. Budgets speak first, then a stop that stands, then what the trail shows."""
     counts = tally(place.trail, policy)
     plan = Admission(repeat=_repeat(place.trail, counts, policy))
-    enforce = policy.mode is Mode.ENFORCE
-    if spending.refused is not None and enforce:
+    if policy.mode is Mode.OBSERVE:
+        return _observed(plan, record, place, counts, request, history, prints, policy, spending)
+    if spending.refused is not None:
         return _refused(plan, spending.refused, spending)
-    if place.current and place.lane.stop is not None and enforce:
+    if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
-    findings = [f for detector in DETECTORS if detector.reason in policy.ladders for f in detector.seen(place.trail, counts, policy)]
-    _look(plan, record, place, findings, request, history, prints, policy)
+    _look(plan, record, place, counts, request, history, prints, policy)
     if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
         _last_step(plan, spending.last, spending)
-    if not enforce:
-        return Admission(nudge=plan.nudge, stop=plan.stop if plan.finding else None, repeat=plan.repeat, seen=plan.seen, armed=False)
     plan.armed = plan.serve is Serve.FORWARD and any(
         detector.armed(place.trail, counts, policy) for detector in DETECTORS if detector.reason in policy.ladders
     )
     plan.edits = edits_of(plan, place, request, history, prints, policy, attempt=0)
+    return plan
+
+
+def _observed(
+    plan: Admission,
+    record: Record,
+    place: Place,
+    counts: Tally,
+    request: Request,
+    history: History,
+    prints: Fingerprints,
+    policy: Policy,
+    spending: Spending,
+) -> Admission:
+    """What would have been done, once each; the exchange itself goes through untouched."""
+    if spending.refused is not None:
+        _refused(plan, spending.refused, spending)
+    elif not (place.current and place.lane.stop is not None):
+        _look(plan, record, place, counts, request, history, prints, policy)
+    plan.serve = Serve.FORWARD
     return plan
 
 
@@ -141,13 +165,14 @@ def _look(
     plan: Admission,
     record: Record,
     place: Place,
-    findings: Sequence[Finding],
+    counts: Tally,
     request: Request,
     history: History,
     prints: Fingerprints,
     policy: Policy,
 ) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
+    findings = [f for detector in DETECTORS if detector.reason in policy.ladders for f in detector.seen(place.trail, counts, policy)]
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]
@@ -157,7 +182,7 @@ def _look(
     if again is None and stopping is None and place.lane.main and record.stopped >= SUB_AGENT_STOPS:
         stopping = _for_sub_agents(record)
     if stopping is not None and again is None:
-        _stop_now(plan, place, stopping)
+        _stop_now(plan, place, stopping, policy)
         return
     new = again or next((f for f in findings if f.nudges and not any(f.calls <= set(n.calls) for n in given)), None)
     if new is None or not may_nudge or len(standing) >= policy.nudge.max_per_run:
@@ -173,11 +198,10 @@ def _for_sub_agents(record: Record) -> Finding:
     return Finding(Reason.REPEATED_CALL, "sub-agents", record.stopped, None, SUB_AGENT_STOPS, frozenset())
 
 
-def _stop_now(plan: Admission, place: Place, finding: Finding) -> None:
+def _stop_now(plan: Admission, place: Place, finding: Finding, policy: Policy) -> None:
     first = place.lane.stop is None or not place.current
-    plan.action, plan.serve, plan.reason, plan.finding = Action.STOP, Serve.FINAL, finding.reason, finding
-    plan.stop = _stop(finding)
-    plan.tool, plan.count, plan.limit, plan.cause = finding.tool, finding.count, finding.stop_at, why(finding)
+    plan.serve = Serve.FINAL if policy.on_stop is OnStop.WRAP_UP else Serve.LOCAL
+    plan.stop_for(finding)
     plan.seen = (FindingSeen(finding.reason, Action.STOP),) if first else ()
 
 
@@ -209,7 +233,7 @@ def edits_of(
 ) -> Edits:
     """The request's edits: nudges at their places, and for a last call the instruction to conclude, firmer with each attempt."""
     nudges = [*place.lane.nudges, plan.nudge] if policy.nudge.keep else [plan.nudge]
-    inserts = []
+    inserts: list[Insert] = []
     for nudge in nudges:
         if nudge is None or nudge.message == LOST or place_mark(request, history, prints, nudge.message, nudge.item) != nudge.mark:
             continue
@@ -229,12 +253,12 @@ def edits_of(
 # ---- before the answer is let go
 
 
-def runaway(policy: Policy, begun: dict[str, int]) -> bool:
-    """Whether a message under way holds nearly as many calls of one tool as may be equal, so that the next must be looked at first."""
+def runaway(policy: Policy, begun: dict[str, int], *, coming: int = 0) -> bool:
+    """Whether a message under way may hold as many calls of one tool as are cut; coming: how many more the next bytes may begin."""
     ladder = policy.ladders.get(Reason.PARALLEL_REPEAT)
-    if policy.mode is not Mode.ENFORCE or ladder is None or ladder.stop_at is None or not begun:
+    if policy.mode is not Mode.ENFORCE or ladder is None or ladder.stop_at is None:
         return False
-    return max(begun.values()) >= ladder.stop_at - 1
+    return max(begun.values(), default=0) + coming >= ladder.stop_at
 
 
 def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy) -> Verdict:
@@ -251,7 +275,7 @@ def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy) ->
         lost = {position for finding in stops for position in _offending(finding, entries)}
         drop |= {(number, position) for position in lost}
         first = first or (stops[0] if lost else None)
-        emptied = emptied or bool(lost) and len(lost) == len(entries)
+        emptied = emptied or (bool(lost) and len(lost) == len(entries))
     if first is None:
         return Verdict()
     seen = (FindingSeen(first.reason, Action.STOP),)
@@ -262,7 +286,9 @@ def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy) ->
 
 
 def _stops(place: Place, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:
-    found = [f for detector in DETECTORS if detector.reason in policy.ladders for f in detector.coming(place.trail, counts, entries, policy)]
+    found = [
+        f for detector in DETECTORS if detector.reason in policy.ladders for f in detector.coming(place.trail, counts, entries, policy)
+    ]
     return [finding for finding in found if finding.stops]
 
 
@@ -278,6 +304,57 @@ def _offending(finding: Finding, entries: Sequence[Entry]) -> list[int]:
     return []
 
 
+def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: str) -> Notice:
+    """The `lastcall` object: of the stop or refusal, or of calls (`pruned`) left out of an answer that goes on."""
+    reason = plan.reason or Reason.REPEATED_CALL
+    if pruned is not None:
+        return Notice(
+            action=Action.STOP,
+            reason=pruned.reason,
+            detector=str(pruned.reason),
+            message=f"Lastcall left calls out of this message: {why(pruned)}.",
+            tool=pruned.tool,
+            count=pruned.count,
+            limit=pruned.stop_at,
+            scope="call",
+            session=session,
+            trail=_trail_shown(place.trail),
+        )
+    return Notice(
+        action=plan.action,
+        reason=reason,
+        detector=str(reason) if plan.finding is not None else None,
+        message=stopped_message(plan.cause),
+        tool=plan.tool,
+        count=plan.count,
+        limit=plan.limit,
+        scope="run" if plan.finding is not None else "session",
+        spent=plan.spent,
+        session=session,
+        degraded=True,
+        trail=_trail_shown(place.trail),
+    )
+
+
+def _trail_shown(trail: Trail) -> tuple[dict[str, str | int], ...]:
+    """The newest different calls: tool, how often, and whether they ever returned something else."""
+    results: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    failed: set[int] = set()
+    for step in trail.steps:
+        for entry in step.calls:
+            results.setdefault(entry.call, []).append(entry.result)
+            names[entry.call] = entry.name
+            if entry.failed:
+                failed.add(entry.call)
+    shown: list[dict[str, str | int]] = []
+    for call, seen in list(results.items())[-_TRAIL_SHOWN:]:
+        known = {result for result in seen if result != UNSEEN}
+        outcome = "error" if call in failed else ("no result", "same result", "results differ")[min(len(known), 2)]
+        shown.append({"tool": names[call], "count": len(seen), "outcome": outcome})
+    return tuple(shown)
+
+
 # ---- afterwards
 
 
@@ -289,7 +366,9 @@ def conclude(
     nudged = bool(place.nudges()) or outcome.nudge is not None
     was_open = lane.open
     if outcome.nudge is not None and all(nudge.mark != outcome.nudge.mark for nudge in lane.nudges):
-        kept = [n for n in lane.nudges if not (n.message == LOST and n.run == outcome.nudge.run and set(n.calls) & set(outcome.nudge.calls))]
+        kept = [
+            n for n in lane.nudges if not (n.message == LOST and n.run == outcome.nudge.run and set(n.calls) & set(outcome.nudge.calls))
+        ]
         lane.nudges = [*kept, outcome.nudge]
     lane.pruned.extend(sorted(outcome.dropped - set(lane.pruned))[:8])
     ended = None
@@ -320,11 +399,9 @@ def _write_stop(record: Record, place: Place, stop: Stop, nudged: bool) -> Nudge
     return NudgeEnded("stopped") if nudged else None
 
 
-def _give(
-    record: Record, history: History, prints: Fingerprints, asker: Asker, policy: Policy, outcome: Outcome
-) -> None:
+def _give(record: Record, history: History, prints: Fingerprints, asker: Asker, policy: Policy, outcome: Outcome) -> None:
     """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for marked retries of a success."""
-    if not outcome.answered or (not asker.named and not policy.scope is Scope.SESSION):
+    if not outcome.answered or (not asker.named and policy.scope is not Scope.SESSION):
         return
     same = [given for given in record.given if given.same == history.same]
     failed = next((given for given in same if given.cut), None)

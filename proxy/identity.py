@@ -164,7 +164,9 @@ def _tighten(headers: Mapping[str, str]) -> Tighten:
     if not any(name in headers for name in ("x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-deadline")):
         return Tighten()
     return Tighten(
-        _whole(headers, "x-lastcall-max-steps", "steps"), _whole(headers, "x-lastcall-max-tokens", "tokens"), _seconds(headers, "x-lastcall-deadline")
+        _whole(headers, "x-lastcall-max-steps", "steps"),
+        _whole(headers, "x-lastcall-max-tokens", "tokens"),
+        _seconds(headers, "x-lastcall-deadline"),
     )
 
 

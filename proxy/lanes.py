@@ -42,6 +42,11 @@ class Place(msgspec.Struct, gc=False):
     trail: Trail
     current: bool
 
+    @classmethod
+    def nowhere(cls) -> "Place":
+        """A place in no record, until one has been loaded."""
+        return cls(Lane(0, 0, 0, 0.0), 0, Trail(), False)
+
     def nudges(self) -> list[Nudge]:
         """The nudges given in this run."""
         return [nudge for nudge in self.lane.nudges if nudge.run == self.run]
@@ -306,7 +311,10 @@ def _slots(record: Record, message: Message, node: Node, prints: Fingerprints) -
         if kept.result == UNSEEN and seen.content:
             kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if seen.failed else 0)
             if is_stub(seen.content):  # cut before it was ever recorded: it equals nothing
-                kept.result = prints.digest(b"stub", message.answer.to_bytes(8, "little"), message.item.to_bytes(4, "little"), bytes(position)) & ~1 or 2
+                kept.result = (
+                    prints.digest(b"stub", message.answer.to_bytes(8, "little"), message.item.to_bytes(4, "little"), bytes(position)) & ~1
+                    or 2
+                )
             else:
                 kept.result = prints.raw_result(seen.content)
                 slot.content = seen.content

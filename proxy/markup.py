@@ -1,7 +1,7 @@
 """Tool-call markup that a model wrote into its text: recognised by the special tokens of the families that leak it.
 
-Only strong signs, read outside code fences, inline code and quotes: special-token text that people do not type, or a tag followed by what only
-a call has. A sign at the start of a line counts even if the markup itself holds a fence (DeepSeek V3 does).
+Only strong signs, read outside code fences, inline code and quotes: special-token text that people do not type, or a tag followed by
+what only a call has. A sign at the start of a line counts even if the markup itself holds a fence (DeepSeek V3 does).
 """
 
 import re
@@ -10,7 +10,8 @@ _BAR = r"[|\uff5c\u2016]{1,2}"
 _SIGNS = re.compile(
     rf"""
       <{_BAR}DSML{_BAR} | {_BAR}DSML{_BAR}(?:tool_calls|function_calls|invoke|parameter)
-    | <[|\uff5c]tool[\u2581_]calls?[\u2581_](?:begin|end)[|\uff5c]> | <[|\uff5c]tool[\u2581_](?:sep|outputs?[\u2581_](?:begin|end))[|\uff5c]>
+    | <[|\uff5c]tool[\u2581_]calls?[\u2581_](?:begin|end)[|\uff5c]>
+    | <[|\uff5c]tool[\u2581_](?:sep|outputs?[\u2581_](?:begin|end))[|\uff5c]>
     | <\|tool_calls?(?:_section)?_(?:begin|end|argument_begin)\|> | <\|tool_call_argument_begin\|>
     | <\|(?:open|close)\|>(?:tools|call|argument|message|response)\b
     | <\|channel\|>(?:commentary|analysis)?[^\n]{{0,80}}?to=functions\.

@@ -16,7 +16,6 @@ NUDGE_MARK = "[lastcall]"
 STOP_MARK = "[lastcall stop]"
 _QUOTED = 160  # characters of a result's first line
 
-_PLACEHOLDER = re.compile(r"\{(tool|count|result|finish_tool|reason)\}")
 _RETRIED = re.compile(r"429|50[0-4]|529")  # numbers in which some clients read a status to retry (reference: pi, OpenClaw)
 
 
@@ -26,7 +25,7 @@ def nudge_text(nudge: Nudge, request: Request, history: History, policy: Policy)
     finish = finish_tool(request, policy)
     if policy.nudge.text is not None:
         values = {"tool": nudge.tool, "count": str(nudge.count), "result": result, "finish_tool": finish or "", "reason": str(nudge.reason)}
-        return f"{NUDGE_MARK} " + _fill(policy.nudge.text, values)
+        return f"{NUDGE_MARK} " + policy.nudge.text.format_map(values)  # `config` allows these names alone, without attributes
     answer = f"call {finish} with what you have" if finish else "give your answer with what you have"
     came_back = f' The last result began: "{result}".' if result else ""
     return (
@@ -39,15 +38,12 @@ def nudge_text(nudge: Nudge, request: Request, history: History, policy: Policy)
 def _observation(nudge: Nudge) -> str:
     match nudge.reason:
         case Reason.CYCLE:
-            return f"The same {len(nudge.calls)} tool calls, {nudge.tool} among them, have now gone round {nudge.count} times without anything new."
+            calls = f"The same {len(nudge.calls)} tool calls, {nudge.tool} among them,"
+            return f"{calls} have now gone round {nudge.count} times without anything new."
         case Reason.PARALLEL_REPEAT:
             return f"One message held {nudge.count} identical calls of {nudge.tool}; each of them returns the same."
         case _:
             return f"{nudge.tool} has now been called {nudge.count} times in the same way and nothing new came back."
-
-
-def _fill(template: str, values: dict[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: values[found.group(1)], template)  # one pass: a value may hold braces of its own
 
 
 def _result_line(nudge: Nudge, history: History) -> str:
@@ -94,6 +90,11 @@ def why_budget(reason: Reason, limit: float) -> str:
 def stop_line(cause: str) -> str:
     """The line that begins whatever a stopped client is given."""
     return f"{STOP_MARK} Lastcall stopped this run: {cause}."
+
+
+def stopped_message(cause: str) -> str:
+    """The same in a sentence for the `message` of an error or of the `lastcall` object."""
+    return f"Stopped by Lastcall: {cause}. Start a new message to go on."
 
 
 def local_message(cause: str) -> str:

@@ -27,7 +27,7 @@ class SeenCall(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One assistant message. answer: its identity (ids and calls; of a message without calls, its text). last_item: its last result's place."""
+    """One assistant message. answer: its identity. item: where it stands. last_item: where its last result stands, -1 without one."""
 
     answer: int
     calls: tuple[SeenCall, ...]

@@ -28,9 +28,7 @@ class RepeatedCall:
                 return True
         return False
 
-    def _findings(
-        self, trail: Trail, tally: Tally, policy: Policy, calls: Sequence[Entry], counts: dict[int, int]
-    ) -> list[Finding]:
+    def _findings(self, trail: Trail, tally: Tally, policy: Policy, calls: Sequence[Entry], counts: dict[int, int]) -> list[Finding]:
         found = []
         for entry in {entry.call: entry for entry in calls if judged(policy, entry)}.values():
             ladder = ladder_of(policy, trail, tally, entry.call, entry.name)

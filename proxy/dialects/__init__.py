@@ -32,10 +32,14 @@ class StreamReader(Protocol):
 
 
 class Dialect(Protocol):
-    """The contract; `tests/contract/test_dialect.py` runs on every implementation."""
+    """The contract; `tests/contract/test_dialect.py` runs on every implementation.
+
+    keep_alive: bytes a client ignores in a stream. terminator: bytes that stand in the last event of every complete stream.
+    """
 
     name: str
     keep_alive: bytes
+    terminator: bytes
 
     def parse(self, body: bytes) -> Request:
         """Raises `BadRequest` (naming the place) on bytes that are not a request of this dialect."""
@@ -59,8 +63,10 @@ class Dialect(Protocol):
         """A whole answer without some calls, as (choice, call) positions; all else as it was, plus the notice."""
         ...
 
-    def completion(self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int) -> bytes:
-        """A whole answer that is only text, finished normally."""
+    def completion(
+        self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()
+    ) -> bytes:
+        """A whole answer with this text, or making these calls, finished normally."""
         ...
 
     def stream_tail(
@@ -73,11 +79,12 @@ class Dialect(Protocol):
         *,
         started: bool,
         choices: int,
+        called: bool = False,
     ) -> bytes:
         """The events that bring a stream to its end: text, then calls, then finish, usage (if given) and terminator.
 
-        started: whether events of this answer went out already, so that the opening event must not be repeated. The notice stands in
-        the last data event.
+        started: whether events of this answer went out already, so that the opening event must not be repeated; called: whether calls
+        of it did. The notice stands in the last data event.
         """
         ...
 

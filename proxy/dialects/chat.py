@@ -14,6 +14,7 @@ class Chat:
 
     name = "chat"
     keep_alive = chat_render.KEEP_ALIVE
+    terminator = chat_stream.DONE
 
     def parse(self, body: bytes) -> Request:
         return chat_request.parse_request(body)
@@ -33,8 +34,10 @@ class Chat:
     def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
         return chat_answer.prune(body, drop, notice)
 
-    def completion(self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int) -> bytes:
-        return chat_render.completion(head, text, usage, notice, choices)
+    def completion(
+        self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()
+    ) -> bytes:
+        return chat_render.completion(head, text, usage, notice, choices, calls)
 
     def stream_tail(
         self,
@@ -46,8 +49,9 @@ class Chat:
         *,
         started: bool,
         choices: int,
+        called: bool = False,
     ) -> bytes:
-        return chat_render.stream_tail(head, text, calls, usage, notice, started=started, choices=choices)
+        return chat_render.stream_tail(head, text, calls, usage, notice, started=started, choices=choices, called=called)
 
     def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
         return chat_render.stream_error(code, message, notice)

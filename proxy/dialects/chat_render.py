@@ -17,12 +17,17 @@ KEEP_ALIVE = b": keep-alive\n\n"
 _DONE = b"data: [DONE]\n\n"
 
 
-def completion(head: Head, text: str, usage: Usage | None, notice: Notice, choices: int) -> bytes:
-    """A whole answer that says `text` in each choice."""
-    message = {"role": "assistant", "content": text, "refusal": None}
+def completion(head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()) -> bytes:
+    """A whole answer that says `text`, or makes `calls`, in each choice."""
+    message: dict[str, Any] = {"role": "assistant", "content": text or None if calls else text, "refusal": None}
+    if calls:
+        message["tool_calls"] = [
+            {key: value for key, value in _call(head, position, call).items() if key != "index"} for position, call in enumerate(calls)
+        ]
+    finish = "tool_calls" if calls else "stop"
     body: dict[str, Any] = {
         **_head(head, "chat.completion"),
-        "choices": [{"index": index, "message": message, "logprobs": None, "finish_reason": "stop"} for index in range(choices)],
+        "choices": [{"index": index, "message": message, "logprobs": None, "finish_reason": finish} for index in range(choices)],
     }
     if usage is not None:
         body["usage"] = _usage(usage)
@@ -38,12 +43,15 @@ def stream_tail(
     *,
     started: bool,
     choices: int,
+    called: bool = False,
 ) -> bytes:
     """Brings a stream to its end: the text in each choice, the calls in the first one, finish, usage if given, terminator.
 
-    The notice stands in the last finish chunk and, since that is the last data event then, in the usage chunk.
+    The notice stands in the last finish chunk and, since that is the last data event then, in the usage chunk. called: calls of the
+    first choice went out already.
     """
-    chunks = list(_chunks(text, [_call(head, position, call) for position, call in enumerate(calls)], started, choices))
+    rendered = [_call(head, position, call) for position, call in enumerate(calls)]
+    chunks = list(_chunks(text, rendered, started, choices, "tool_calls" if calls or called else "stop"))
     chunks[-1] |= lastcall.member(notice)
     if usage is not None:
         chunks.append({"choices": [], "usage": _usage(usage), **lastcall.member(notice)})
@@ -51,7 +59,7 @@ def stream_tail(
     return b"".join([_event(opening | chunk) for chunk in chunks]) + _DONE
 
 
-def _chunks(text: str, calls: list[dict[str, Any]], started: bool, choices: int) -> Iterator[dict[str, Any]]:
+def _chunks(text: str, calls: list[dict[str, Any]], started: bool, choices: int, finish: str) -> Iterator[dict[str, Any]]:
     for index in range(choices):
         if not started:
             yield _chunk(index, {"role": "assistant", "content": ""})
@@ -60,7 +68,7 @@ def _chunks(text: str, calls: list[dict[str, Any]], started: bool, choices: int)
     for call in calls:
         yield _chunk(0, {"tool_calls": [call]})
     for index in range(choices):
-        yield _chunk(index, {}, "tool_calls" if calls and index == 0 else "stop")
+        yield _chunk(index, {}, finish if index == 0 else "stop")
 
 
 def stream_error(code: str, message: str, notice: Notice | None) -> bytes:

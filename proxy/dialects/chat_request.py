@@ -126,7 +126,8 @@ def _decode(body: bytes) -> _Body:
     except msgspec.ValidationError as error:
         raise BadRequest(_misfit(str(error))) from None
     except msgspec.DecodeError as error:
-        raise BadRequest(f"the body is not valid JSON: {error}; send one JSON object") from None
+        fault = str(error).removeprefix("JSON is malformed: ")
+        raise BadRequest(f"the body is not valid JSON: {fault}; send one JSON object") from None
     except RecursionError:
         raise BadRequest(_TOO_DEEP) from None
 

@@ -33,6 +33,8 @@ _KEEP_ALIVE = 55.0
 _STALE_WITHIN = 2.0
 # Seconds in which a lossy network may still catch up with what was sent.
 _LEAST_UNACKNOWLEDGED = 10.0
+# Seconds between looks at a connection that a reader waits for.
+_LOOK_EVERY = 1.0
 # What one header line, or the status line, may measure in bytes.
 _HEADER_LIMIT = 64 * 1024
 # aiohttp wants bodies above this as a file, to write them piece by piece.
@@ -51,11 +53,13 @@ class Response:
     headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
     """
 
-    __slots__ = ("__weakref__", "_answer", "_upstream", "headers", "reason", "status")
+    __slots__ = ("__weakref__", "_answer", "_look", "_upstream", "_waiting", "headers", "reason", "status")
 
     def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", *, plain: bool) -> None:
         self._answer = answer
         self._upstream = upstream
+        self._look: asyncio.TimerHandle | None = None
+        self._waiting = False
         self.status = answer.status
         self.reason = answer.reason or ""
         self.headers = to_client(answer.raw_headers, plain=plain, bodiless=answer.status in (204, 304))
@@ -84,13 +88,32 @@ class Response:
 
     async def _next(self) -> bytes:
         """The next piece, b"" at the end."""
+        if self._look is None and not self._answer.content.is_eof():
+            self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_after)
+        self._waiting = True
         try:
             return await self._answer.content.readany()
-        except _FAILURES as error:
+        except (*_FAILURES, RuntimeError) as error:  # RuntimeError: the connection was gone before this read
             raise self._upstream.cut(error) from None
+        finally:
+            self._waiting = False
+
+    def _look_after(self) -> None:
+        """Ends a wait on a connection that is gone: of a chunk that is none, aiohttp tells the connection and not the reader."""
+        self._look = None
+        connection = self._answer.connection
+        if not self._waiting or connection is None:
+            return
+        if connection.transport is None or connection.transport.is_closing():
+            self.close()
+        else:
+            self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_after)
 
     def close(self) -> None:
         """Ends the exchange at once: an answer read to its end has given its connection back, any other's is closed."""
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         if not self._answer.closed:
             self._answer.close()
 

@@ -219,10 +219,11 @@ async def test_a_session_and_its_links_expire(store: Store, session: bytes) -> N
 
 async def test_use_keeps_a_session_alive(store: Store, session: bytes) -> None:
     """Opening and committing renew the life of all a session has; a shorter ttl takes none away."""
-    await write(store, session, b"r", 0, ttl=0.2)
+    await write(store, session, b"r", 0, ttl=0.5)
     await store.open(session, call("a"), TTL)
-    await settle(store, session, cost("b"), ttl=0.2)
-    await until_expired(store, os.urandom(16), 0.4)
+    await store.open(session, call("a"), 0.5)
+    await settle(store, session, cost("b"), ttl=0.5)
+    await until_expired(store, os.urandom(16), 0.7)
     opened = await store.open(session, call("c"), TTL)
 
     assert (opened.record, opened.ledger.steps, opened.ledger.reserved_steps) == (b"r", 1, 2)
@@ -243,12 +244,13 @@ async def test_settling_replaces_the_reservation_by_the_cost(store: Store, sessi
 
 async def test_a_settlement_counts_once(store: Store, session: bytes) -> None:
     """However often, in one commit or many, alone or with others."""
-    await store.open(session, call("a"), TTL)
+    for lease in ("a", "live"):
+        await store.open(session, call(lease), TTL)
     for _ in range(3):
-        await settle(store, session, cost("a"), cost("a"), cost("b"))
+        await settle(store, session, cost("a", input_tokens=0), cost("a"), cost("b", input_tokens=0))
     ledger = (await store.open(session, call("c"), TTL)).ledger
 
-    assert (ledger.steps, ledger.input_tokens, ledger.reserved_steps) == (2, 200, 1)
+    assert (ledger.steps, ledger.output_tokens, ledger.reserved_steps, ledger.reserved_tokens) == (2, 100, 2, 3000)
 
 
 async def test_one_lease_settles_in_each_session_it_was_opened_in(store: Store, session: bytes) -> None:

@@ -50,7 +50,7 @@ async def guarded(server: Server, changes: list[StoreChanged]) -> AsyncIterator[
     """Asks a store that is away every 10 ms, with a deadline far above what a working server needs here."""
     store = GuardedStore(
         opened_store(server.url),
-        timeout=0.5,
+        timeout=1.0,
         clock=time.monotonic,
         on_change=changes.append,
         fallback_secret=b"f" * 32,
@@ -99,13 +99,13 @@ async def test_a_hanging_server_costs_one_deadline(server: Server, guarded: Guar
     await guarded.ping()
     server.pause()
     start = time.monotonic()
-    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.5 s"):
+    with pytest.raises(StoreUnavailable, match=r"did not answer within 1 s"):
         await guarded.open(b"session", call("a"), TTL)
     paid = time.monotonic() - start
     server.resume()
     await until_up(guarded)
 
-    assert 0.5 <= paid < 5.0
+    assert 1.0 <= paid < 5.0
     assert changes == [StoreChanged(up=False, cause="TimeoutError"), StoreChanged(up=True)]
 
 

@@ -128,6 +128,6 @@ def test_a_proxy_that_cannot_start_ends_the_demo(monkeypatch: pytest.MonkeyPatch
         await send({"type": "lifespan.startup.failed", "message": "no store"})
 
     monkeypatch.setattr(demo, "SCENES", (demo.Scene("On", LOOPS, protected=True),))
-    monkeypatch.setattr("proxy.app.create_app", lambda config: broken)
+    monkeypatch.setattr("proxy.app.create_app", lambda config, **options: broken)
     with pytest.raises(RuntimeError, match="ended before it had started"):
         tell(as_json=False)

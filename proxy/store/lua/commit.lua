@@ -55,10 +55,10 @@ elseif replace then
   conflict = not (version == expected + 1 and redis.call('HGET', session, 'record') == record)
 end
 redis.call('HSET', session, unpack(changed))
-for i = 1, 3 do
-  if redis.call('PTTL', KEYS[i]) < ttl then
-    redis.call('PEXPIRE', KEYS[i], ttl)
-  end
+-- A shorter ttl takes no life away, and what belongs to a session lives as long as it does.
+local life = math.max(redis.call('PTTL', session), ttl)
+for _, key in ipairs({session, leases, holds}) do
+  redis.call('PEXPIRE', key, life)
 end
 
 if conflict then

@@ -110,10 +110,10 @@ for name, value in pairs({max_steps = max_steps, max_tokens = max_tokens, max_de
   changed[#changed + 1] = value
 end
 redis.call('HSET', session, unpack(changed))
+-- A shorter ttl takes no life away, and what belongs to a session lives as long as it does.
+local life = math.max(redis.call('PTTL', session), ttl)
 for _, key in ipairs(KEYS) do
-  if redis.call('PTTL', key) < ttl then
-    redis.call('PEXPIRE', key, ttl)
-  end
+  redis.call('PEXPIRE', key, life)
 end
 
 local function exact(number)

@@ -69,7 +69,8 @@ def test_counts_are_whole_numbers(value: object, number: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "true"), [(True, True), (1, True), ("True", True), ("yes", True), (False, False), ("false", False), (2, False), (None, False), ([], False)]
+    ("value", "true"),
+    [(True, True), (1, True), ("True", True), ("yes", True), (False, False), ("false", False), (2, False), (None, False), ([], False)],
 )
 def test_flags_are_what_lenient_servers_take_for_true(value: object, true: bool) -> None:
     """Including words and the number one."""

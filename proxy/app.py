@@ -1,0 +1,302 @@
+"""The composition root: everything is made here and handed to what needs it. FastAPI, life span, routes, health, metrics, errors.
+
+The judged and the forwarded routes are one plain ASGI endpoint inside the application; health and metrics are ordinary routes. The one
+error boundary is `Front.__call__`.
+"""
+
+import asyncio
+import contextlib
+import fnmatch
+import gc
+import logging
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+from proxy import __version__
+from proxy.client import Client, ClientGone, Receive, Scope, Send
+from proxy.config import Config, UpstreamConfig, dump, load_dumped
+from proxy.dialects import DIALECTS, Dialect
+from proxy.errors import BadRequest, ConfigError, ProxyError, StoreUnavailable, UpstreamFailed
+from proxy.events import UnjudgedEnded
+from proxy.exchange import Exchange, Setting, Way
+from proxy.policy import policy_of
+from proxy.sessions import Sessions
+from proxy.store import GuardedStore, open_store
+from proxy.telemetry import DIRECTORY_VARIABLE, Telemetry, registry_for
+from proxy.upstream import Target, proxy_from
+from proxy.upstream.http import Upstream
+
+CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"  # how `serve` hands the configuration to its worker processes
+_DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
+_SESSION_PATH = re.compile(r"/s/([^/]+)(/v1/.*)", re.DOTALL)
+_JSON = (b"content-type", b"application/json")
+_PATH_DIALECTS = {"/responses": "responses", "/messages": "messages"}
+_log = logging.getLogger("lastcall")
+
+
+class Front:
+    """The plain ASGI endpoint of everything under /v1 and /s/<session>/v1."""
+
+    def __init__(self, setting: Callable[[], Setting]) -> None:
+        self._setting = setting
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = Client(scope, receive, send)
+        setting = self._setting()
+        setting.telemetry.exchange_started()
+        dialect: Dialect = DIALECTS["/chat/completions"]
+        try:
+            session, path = _split(_raw_path(scope))
+            judged = DIALECTS.get(path.removesuffix("/")) if scope["method"] == "POST" else None
+            query: bytes = scope.get("query_string", b"")
+            if judged is not None:
+                dialect = judged
+                await Exchange(setting, client, judged, path, query, session).run()
+            else:
+                await _forward(setting, client, scope["method"], path, query)
+        except ClientGone:
+            return
+        except ProxyError as error:
+            await _tell(client, dialect, error)
+        except Exception as error:  # noqa: BLE001 - the error boundary
+            # The one place where the unexpected ends. Its message may hold content: only kind and place are logged.
+            _log.error("unexpected %s at %s", type(error).__name__, _place(error))
+            fault = ProxyError(
+                500, "lastcall_internal_error", "Lastcall failed inside; the log names the place. The request was not answered."
+            )
+            await _tell(client, dialect, fault)
+        finally:
+            setting.telemetry.exchange_finished()
+
+
+async def _tell(client: Client, dialect: Dialect, error: ProxyError) -> None:
+    """An error response, or the end of a stream already under way."""
+    if client.status is not None:
+        await client.write(dialect.stream_error(error.code, error.message, None), more=False)
+        return
+    fields = [_JSON] if error.retry else [_JSON, (b"x-should-retry", b"false")]
+    await client.whole(error.status, fields, dialect.error(error.status, error.code, error.message, None))
+
+
+def _place(error: BaseException) -> str:
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return " > ".join(frames[-6:])
+
+
+def _raw_path(scope: Scope) -> str:
+    raw: bytes | None = scope.get("raw_path")
+    return raw.decode("latin-1").partition("?")[0] if raw else str(scope["path"])
+
+
+def _split(path: str) -> tuple[str | None, str]:
+    """The session a path names, and what comes after /v1."""
+    session = None
+    if path.startswith("/s/"):
+        match = _SESSION_PATH.fullmatch(path)
+        if match is None:
+            raise BadRequest(f"the path {path[:200]!r} names no route; use /s/<session>/v1/…", status=404, code="lastcall_no_route")
+        session, path = unquote(match.group(1)), match.group(2)
+        if not session.isascii() or not session.isprintable() or len(session) > 256:
+            raise BadRequest("the session in the path /s/<session>/v1/… must be 1 to 256 printable ASCII characters")
+    return session, path.removeprefix("/v1")
+
+
+async def _forward(setting: Setting, client: Client, method: str, path: str, query: bytes) -> None:
+    """A route that Lastcall does not judge: bytes through, both ways."""
+    started = setting.clock()
+    kind = next((name for start, name in _PATH_DIALECTS.items() if path.startswith(start)), "chat")
+    way = next((way for way in setting.ways if way.serves(kind, "")), setting.ways[0])
+    length = client.headers.get("content-length")
+    has_body = "transfer-encoding" in client.headers or (length is not None and length != "0")
+    status = 499
+    try:
+        if has_body:
+            response = await way.upstream.send(method, path, query, client.fields, client.pieces(), plain=False)
+        else:
+            async with client:
+                response = await way.upstream.send(method, path, query, client.fields, None, plain=False)
+        async with client:
+            status = response.status
+            await client.start(response.status, response.headers)
+            try:
+                async for chunk in response.chunks():
+                    await client.write(chunk)
+            finally:
+                response.close()
+            await client.write(b"", more=False)
+    except UpstreamFailed as error:
+        if client.status is None:
+            status = error.status
+            raise
+        raise ConnectionError("the upstream broke off in an answer that cannot say so") from None
+    finally:
+        setting.telemetry.emit(UnjudgedEnded(status=status, seconds=setting.clock() - started))
+
+
+def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log: Callable[[bytes], object] | None = None) -> FastAPI:
+    """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
+    standard error). Resources are opened in the application's life span, inside the server's event loop.
+    """
+    environ = os.environ if environ is None else environ
+    telemetry = Telemetry(
+        registry_for(os.environ.get(DIRECTORY_VARIABLE)), models=config.models, log=log or sys.stderr.buffer.write, clock=time.time
+    )
+    state: dict[str, Any] = {}
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with _resources(config, telemetry, environ) as (setting, store):
+            state["setting"], state["store"] = setting, store
+            gc.collect()
+            gc.freeze()  # what start-up made lives for ever: no collection need look at it again
+            yield
+
+    app = FastAPI(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    front = Front(lambda: state["setting"])
+    _add_health(app, telemetry, lambda: state.get("store"), config)
+    app.mount("/v1", front)
+    app.mount("/s", front)
+    app.state.telemetry = telemetry
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _resources(config: Config, telemetry: Telemetry, environ: Mapping[str, str]) -> AsyncIterator[tuple[Setting, GuardedStore]]:
+    async with contextlib.AsyncExitStack() as stack:
+        store = GuardedStore(
+            open_store(config.store.url, clock=time.time, random_bytes=secrets.token_bytes, timeout=config.store.timeout),
+            timeout=config.store.timeout,
+            clock=time.monotonic,
+            on_change=telemetry.emit,
+            fallback_secret=secrets.token_bytes(32),
+        )
+        stack.push_async_callback(store.close)
+        sessions = Sessions(
+            store,
+            ttl=config.session.ttl,
+            closed=config.store.failure_mode == "closed",
+            patience=config.store.timeout,
+            random_hex=_random_hex,
+            wall=time.time,
+            on_failure=telemetry.emit,
+        )
+        stack.push_async_callback(sessions.drain)
+        ways = []
+        for name, upstream in config.upstreams.items():
+            client = Upstream(_target(name, upstream, environ))
+            stack.push_async_callback(client.close)
+            ways.append(Way(name, client, _serves(upstream)))
+        yield (
+            Setting(
+                policy=policy_of(config.policy),
+                sessions=sessions,
+                ways=ways,
+                telemetry=telemetry,
+                session_headers=config.session.headers,
+                max_body=config.server.max_body,
+                clock=time.perf_counter,
+                wall=time.time,
+                random_hex=_random_hex,
+            ),
+            store,
+        )
+
+
+def _random_hex() -> str:
+    return secrets.token_hex(12)
+
+
+def _target(name: str, config: UpstreamConfig, environ: Mapping[str, str]) -> Target:
+    key = config.api_key
+    return Target(
+        name=name,
+        base_url=config.base_url,
+        api_key=key if isinstance(key, str) and key != "passthrough" else None if isinstance(key, str) else key.get_secret_value(),
+        ca_file=config.ca_file,
+        verify=config.verify,
+        proxy=config.proxy or proxy_from(environ, config.base_url),
+        connect_timeout=config.connect_timeout,
+        read_timeout=config.read_timeout,
+    )
+
+
+def _serves(config: UpstreamConfig) -> Callable[[str, str], bool]:
+    models: Sequence[str] = config.models
+    anything = "*" in models
+    dialects = frozenset(config.dialects)
+    return lambda dialect, model: dialect in dialects and (anything or any(fnmatch.fnmatchcase(model, glob) for glob in models))
+
+
+def _add_health(app: FastAPI, telemetry: Telemetry, store: Callable[[], GuardedStore | None], config: Config) -> None:
+    @app.get("/livez")
+    async def livez() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz")
+    async def readyz(response: Response) -> dict[str, str]:
+        """Requests can be served: with failure mode `closed` that takes the store."""
+        opened = store()
+        try:
+            if opened is not None:
+                await opened.ping()
+        except StoreUnavailable:
+            if config.store.failure_mode == "closed":
+                response.status_code = 503
+                return {"status": "store away"}
+            return {"status": "degraded", "store": "away"}
+        return {"status": "ok"}
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """Prometheus exposition; with several workers the sum of all."""
+        body, content_type = await asyncio.to_thread(telemetry.exposition, request.headers.get("accept"))
+        return Response(body, headers={"content-type": content_type})
+
+
+def serve(config: Config) -> None:
+    """Listens until stopped: SIGTERM or SIGINT lets streams under way end. Raises `ConfigError` for what cannot be served."""
+    server = config.server
+    if server.metrics_port is not None and server.workers > 1:
+        raise ConfigError("server.metrics_port: needs server.workers: 1 in this version; /metrics beside the API sums all workers")
+    if server.workers == 1:
+        uvicorn.run(create_app(config), **_uvicorn_options(config))
+        return
+    with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
+        os.environ[DIRECTORY_VARIABLE] = directory
+        os.environ[CONFIG_VARIABLE] = dump(config)
+        uvicorn.run("proxy.app:from_environment", factory=True, workers=server.workers, **_uvicorn_options(config))
+
+
+def from_environment() -> FastAPI:
+    """The application of a worker process, with the configuration `serve` resolved."""
+    return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)))
+
+
+def _uvicorn_options(config: Config) -> dict[str, Any]:
+    return {
+        "host": config.server.host,
+        "port": config.server.port,
+        "http": "httptools",
+        "loop": "uvloop",
+        "ws": "none",
+        "access_log": False,
+        "log_level": "warning",
+        "server_header": False,
+        "date_header": False,  # upstream answers bring their own
+        "timeout_graceful_shutdown": _DRAIN_SECONDS,
+    }

@@ -1,0 +1,208 @@
+"""The upstream calls of one exchange: sent, sent again without what an upstream will not have, and accounted for."""
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from proxy.budgets import usage_of
+from proxy.client import Client
+from proxy.dialects import Dialect
+from proxy.dialects.sse import Splitter
+from proxy.errors import UpstreamCut, UpstreamFailed
+from proxy.events import UpstreamError
+from proxy.models import Answer, Edits, Request, Usage
+from proxy.sessions import Session
+from proxy.store import Settlement
+from proxy.upstream.http import Response, Upstream
+
+_MAX_QUIRKS = 1024
+_ERROR_BODY = 1 << 20  # bytes of an error answer that are looked at
+
+# What upstreams say when a chat template or an API rejects the place of an added text, or does not know `stream_options`.
+_REJECTS_INSERT = re.compile(rb"\brole|alternat|template|system message|conversation", re.IGNORECASE)
+_REJECTS_USAGE = re.compile(rb"stream_options|include_usage", re.IGNORECASE)
+
+
+class Quirks:
+    """What each upstream's models were seen to reject: remembered, so that they are asked only once. Bounded."""
+
+    def __init__(self) -> None:
+        self._rejected: dict[tuple[str, str, str], None] = {}
+
+    def rejects(self, upstream: str, model: str, what: str) -> bool:
+        return (upstream, model, what) in self._rejected
+
+    def note(self, upstream: str, model: str, what: str) -> None:
+        if len(self._rejected) >= _MAX_QUIRKS:
+            del self._rejected[next(iter(self._rejected))]
+        self._rejected[upstream, model, what] = None
+
+
+class Account(msgspec.Struct):
+    """What an exchange's calls came to: for metrics and for the answer that Lastcall writes itself."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    estimated: bool = False
+    errors: tuple[UpstreamError, ...] = ()
+    asked_at: float | None = None
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.input_tokens, self.output_tokens)
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """An error answer of the upstream, read whole, to be passed on unchanged."""
+
+    response: Response
+    body: bytes
+
+
+class Calls:
+    """Makes the calls of one exchange. Every call must be settled exactly once, by `settle`."""
+
+    def __init__(
+        self,
+        client: Client,
+        dialect: Dialect,
+        session: Session,
+        upstream: Upstream,
+        name: str,
+        path: str,
+        query: bytes,
+        quirks: Quirks,
+        clock: Callable[[], float],
+    ) -> None:
+        self.account = Account()
+        self._client = client
+        self._dialect = dialect
+        self._session = session
+        self._upstream = upstream
+        self._name = name
+        self._path = path
+        self._query = query
+        self._quirks = quirks
+        self._clock = clock
+        self._since = 0.0
+
+    async def send(self, edits: Edits) -> Response | Refusal:
+        """One call. An upstream that rejects an added text or a wish of Lastcall's is asked again without it, once each.
+
+        Raises `UpstreamFailed`, then already settled.
+        """
+        edits = self._without_known_quirks(edits)
+        while True:
+            answer = await self._send_once(edits)
+            if isinstance(answer, Response):
+                return answer
+            what, less = self._rejected(answer, edits)
+            if what is None:
+                return answer
+            self._quirks.note(self._name, self._session.request.model, what)
+            edits = less
+
+    def _without_known_quirks(self, edits: Edits) -> Edits:
+        model = self._session.request.model
+        if edits.ask_usage and self._quirks.rejects(self._name, model, "usage"):
+            edits = msgspec.structs.replace(edits, ask_usage=False)
+        if edits.inserts and self._quirks.rejects(self._name, model, "insert"):
+            edits = msgspec.structs.replace(edits, inserts=())
+        return edits
+
+    def _rejected(self, answer: Refusal, edits: Edits) -> tuple[str | None, Edits]:
+        status = answer.response.status
+        if edits.ask_usage and status in (400, 422) and _REJECTS_USAGE.search(answer.body):
+            return "usage", msgspec.structs.replace(edits, ask_usage=False)
+        if edits.inserts and status in (400, 422, 500) and _REJECTS_INSERT.search(answer.body):
+            return "insert", msgspec.structs.replace(edits, inserts=())
+        return None, edits
+
+    async def _send_once(self, edits: Edits) -> Response | Refusal:
+        body = self._dialect.rewrite(self._session.request, edits)
+        self._since = self._clock()
+        if self.account.asked_at is None:
+            self.account.asked_at = self._since
+        self.account.calls += 1
+        try:
+            response = await self._upstream.send("POST", self._path, self._query, self._client.fields, body, plain=True)
+            if response.status < 400:
+                return response
+            kind = UpstreamError.of_status(response.status)
+            self._fail(kind)
+            return Refusal(response, await response.read(_ERROR_BODY))
+        except UpstreamFailed as error:
+            self._fail(_kind_of(error))
+            raise
+
+    def _fail(self, kind: UpstreamError | None) -> None:
+        if kind is not None:
+            self.account.errors += (kind,)
+
+    def cut(self, error: UpstreamFailed) -> None:
+        """Notes that an answer broke off."""
+        self._fail(UpstreamError.CUT if isinstance(error, UpstreamCut) else _kind_of(error))
+
+    def reported(self) -> None:
+        """Notes an error inside a successful answer."""
+        self._fail(UpstreamError.REPORTED)
+
+    def settle(self, answer: Answer | None, *, completed: bool) -> None:
+        """Ends the call under way: what it cost (nothing without an answer), and whether it counts as a step."""
+        account, session = self.account, self._session
+        account.seconds += self._clock() - self._since
+        if answer is None:
+            session.settlements.append(Settlement(session.lease, 0, 0, 0, 0))
+            return
+        usage, estimated = usage_of(answer, session.request)
+        account.input_tokens += usage.input_tokens
+        account.output_tokens += usage.output_tokens
+        account.estimated = account.estimated or estimated
+        size = 0 if estimated else len(session.request.body)
+        session.settlements.append(Settlement(session.lease, int(completed), usage.input_tokens, usage.output_tokens, size))
+
+    async def whole_answer(self, edits: Edits) -> Answer | None:
+        """One call, read to its end and settled; None when it failed in any way."""
+        try:
+            response = await self.send(edits)
+            if isinstance(response, Refusal):
+                self.settle(None, completed=False)
+                return None
+            if is_stream(response):
+                answer = await self._aggregated(response)
+            else:
+                answer = self._dialect.read_answer(await response.read())
+        except UpstreamFailed as error:
+            self.cut(error)
+            self.settle(None, completed=False)
+            return None
+        self.settle(answer, completed=True)
+        if answer.error:
+            self.reported()
+            return None
+        return answer
+
+    async def _aggregated(self, response: Response) -> Answer:
+        splitter, reader = Splitter(), self._dialect.reader()
+        async for chunk in response.chunks():
+            for event in splitter.feed(chunk):
+                reader.feed(event)
+        reader.feed(splitter.rest())
+        return reader.answer()
+
+
+def is_stream(response: Response) -> bool:
+    """Whether an answer is a stream of events, whatever was asked for."""
+    return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in response.headers)
+
+
+def _kind_of(error: UpstreamFailed) -> UpstreamError:
+    return UpstreamError.TIMEOUT if error.status == 504 else UpstreamError.UNREACHABLE
+
+
+def request_of(session: Session) -> Request:
+    """The request an exchange is about."""
+    return session.request

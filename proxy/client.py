@@ -1,0 +1,157 @@
+"""The client's side of an exchange: its headers, its body, what it is sent, and noticing that it has gone. Plain ASGI."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from types import TracebackType
+from typing import Any
+
+import zstandard
+
+from proxy.errors import BadRequest
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Fields = Iterable[tuple[bytes, bytes]]
+
+
+class ClientGone(Exception):
+    """The client closed its connection before it had its answer."""
+
+
+class Client:
+    """One request and the way back. `status` is what was sent, None before anything was."""
+
+    __slots__ = ("_receive", "_send", "_task", "_watch", "fields", "gone", "headers", "status")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.fields: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(self.fields)}
+        self.status: int | None = None
+        self.gone = False
+        self._receive = receive
+        self._send = send
+        self._watch: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    async def body(self, limit: int) -> bytes:
+        """The whole body, decoded. Raises `BadRequest` (413, 415, 400) or `ClientGone`. limit: bytes, before and after decoding."""
+        declared = self.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self.pieces():
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        coding = self.headers.get("content-encoding")
+        return body if coding is None else _decoded(body, coding, limit)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, undecoded. Raises `ClientGone`."""
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.gone = True
+                raise ClientGone
+            piece = message.get("body", b"")
+            if piece:
+                yield piece
+            if not message.get("more_body", False):
+                return
+
+    # While the body has been read, `receive` only ever reports that the client left: used as a context, this cancels the block
+    # then and raises `ClientGone` at its end, in the way of `asyncio.timeout`.
+
+    async def __aenter__(self) -> "Client":
+        self._task = asyncio.current_task()
+        self._watch = asyncio.create_task(self._notice())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        if self.gone and kind is asyncio.CancelledError and self._task is not None and self._task.uncancel() <= 0:
+            raise ClientGone from None
+
+    async def _notice(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def start(self, status: int, fields: Fields) -> None:
+        """Sends status and header; the body follows by `write`."""
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": list(fields)})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Sends a piece of the body; the last one with more=False."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def whole(self, status: int, fields: Fields, body: bytes) -> None:
+        """Sends a complete response."""
+        await self.start(status, [*fields, (b"content-length", b"%d" % len(body))])
+        await self.write(body, more=False)
+
+
+def _too_large(limit: int) -> BadRequest:
+    return BadRequest(
+        f"the request body is larger than {limit} bytes, the limit server.max_body sets; send less or raise it",
+        status=413,
+        code="lastcall_body_too_large",
+    )
+
+
+def _decoded(body: bytes, coding: str, limit: int) -> bytes:
+    for name in reversed([part.strip().lower() for part in coding.split(",")]):
+        match name:
+            case "identity" | "":
+                continue
+            case "gzip" | "x-gzip" | "deflate":
+                body = _inflated(body, name, limit)
+            case "zstd":
+                body = _unzstd(body, limit)
+            case _:
+                raise BadRequest(
+                    f"content-encoding {name[:40]!r} is not understood; use gzip, deflate, zstd or none",
+                    status=415,
+                    code="lastcall_bad_encoding",
+                )
+    return body
+
+
+def _inflated(body: bytes, name: str, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while body:
+            inflater = zlib.decompressobj(47 if name != "deflate" or body[:1] == b"\x78" else -15)
+            piece = inflater.decompress(body, limit + 1 - size)
+            size += len(piece)
+            if size > limit or inflater.unconsumed_tail:
+                raise _too_large(limit)
+            if not inflater.eof:
+                raise BadRequest(f"the request body is no complete {name} data, as content-encoding says it is")
+            pieces.append(piece)
+            body = inflater.unused_data  # gzip data may be several members
+    except zlib.error as error:
+        raise BadRequest(f"the request body is not {name} data, as content-encoding says it is") from error
+    return b"".join(pieces)
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    try:
+        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True) as reader:
+            decoded = reader.read(limit + 1)
+    except zstandard.ZstdError as error:
+        raise BadRequest("the request body is not zstd data, as content-encoding says it is") from error
+    if len(decoded) > limit:
+        raise _too_large(limit)
+    return decoded

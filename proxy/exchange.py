@@ -1,0 +1,471 @@
+"""One exchange, in the order of the data flow. Awaits; decides nothing.
+
+`Exchange.run` reads as the list of steps: read, parse, identify, open the session, admit, send, judge, answer, commit, emit. Answers are
+delivered by `_whole` and `_stream`, ended by Lastcall in `_conclude` and `_local`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import msgspec
+
+from proxy.budgets import clamp, estimate
+from proxy.calls import Calls, Quirks, Refusal, is_stream
+from proxy.client import Client, ClientGone, Fields
+from proxy.dialects import Dialect
+from proxy.engine import Admission, Outcome, Serve, Verdict, admit, edits_of, judge, notice_of
+from proxy.errors import BadRequest, UpstreamFailed
+from proxy.events import ExchangeEnded, NudgeEnded
+from proxy.forwarding import Forwarder
+from proxy.identity import identify
+from proxy.markup import leaked
+from proxy.models import Action, Answer, Choice, Edits, Head, Notice, ToolCall
+from proxy.nudge import joined, local_message, stop_line
+from proxy.policy import Mode, OnStop, Policy
+from proxy.sessions import Session, Sessions
+from proxy.telemetry import Telemetry
+from proxy.upstream.http import Response, Upstream
+
+KEEP_ALIVE_SECONDS = 10.0  # clients' idle watchdogs begin at a minute
+_JSON = (b"content-type", b"application/json")
+_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+_NO_RETRY = (b"x-should-retry", b"false")
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One configured upstream as exchanges see it."""
+
+    name: str
+    upstream: Upstream
+    serves: Callable[[str, str], bool]
+
+
+class Setting(msgspec.Struct):
+    """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; random_hex: fresh ids."""
+
+    policy: Policy
+    sessions: Sessions
+    ways: Sequence[Way]
+    telemetry: Telemetry
+    session_headers: tuple[str, ...]
+    max_body: int
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    random_hex: Callable[[], str]
+    quirks: Quirks = msgspec.field(default_factory=Quirks)
+
+
+class Exchange:
+    """One request on a judged route."""
+
+    def __init__(self, setting: Setting, client: Client, dialect: Dialect, path: str, query: bytes, path_session: str | None) -> None:
+        self._set = setting
+        self._client = client
+        self._dialect = dialect
+        self._path = path
+        self._query = query
+        self._path_session = path_session
+        self._started = setting.clock()
+        self._first_byte: float | None = None
+        self._opening: tuple[int, Fields] | None = None
+        self._spoken: Head | None = None
+        self._session: Session
+        self._plan: Admission
+        self._calls: Calls
+        self._verdict = Verdict()
+        self._outcome = "completed"
+        self._nudge_ended: NudgeEnded | None = None
+        self._commit: asyncio.Task[bool] | None = None
+
+    async def run(self) -> None:
+        """The whole exchange. Raises `ProxyError` for a request that cannot be understood, before anything was sent or reserved."""
+        client, setting, policy = self._client, self._set, self._set.policy
+        body = await client.body(setting.max_body)
+        request = self._dialect.parse(body)
+        identity = identify(client.headers, self._path_session, request.hints, setting.session_headers)
+        way = self._way(request.model)
+        session = self._session = await setting.sessions.open(identity, request, policy)
+        self._plan = admit(session.record, session.place, request, session.history, session.prints, session.asker, policy, session.spending)
+        self._calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
+        try:
+            async with client:
+                await self._answer()
+        except ClientGone:
+            self._outcome = "disconnected"
+            self._end(full=False)
+        except UpstreamFailed as error:
+            self._outcome = "upstream_error"
+            self._end(full=False)
+            await self._failed(error)
+        finally:
+            await self._emit()
+
+    def _way(self, model: str) -> Way:
+        for way in self._set.ways:
+            if way.serves(self._dialect.name, model):
+                return way
+        raise BadRequest(
+            f"no upstream serves the model {model[:100]!r} in the {self._dialect.name!r} dialect; add it to upstreams in the configuration",
+            status=404,
+            code="lastcall_no_upstream",
+        )
+
+    async def _answer(self) -> None:
+        match self._plan.serve:
+            case Serve.LOCAL:
+                self._outcome = "refused" if self._plan.action is Action.REFUSE else "completed"
+                self._calls.settle(None, completed=False)
+                await self._local()
+            case Serve.FINAL:
+                await self._conclude("", reserved=True)
+            case Serve.FORWARD:
+                await self._forward()
+
+    # ---- an answer of the upstream's
+
+    async def _forward(self) -> None:
+        response = await self._calls.send(self._with_wishes(self._plan.edits))
+        if isinstance(response, Refusal):
+            self._outcome = "upstream_error"
+            self._calls.settle(None, completed=False)
+            self._end(full=False)
+            await self._whole_response(response.response.status, response.response.headers, response.body)
+        elif is_stream(response):
+            await self._stream(response)
+        else:
+            await self._whole(response)
+
+    def _with_wishes(self, edits: Edits) -> Edits:
+        """The edits with what Lastcall itself wants of the upstream: a stream's usage, and no more output than was granted."""
+        session, request = self._session, self._session.request
+        if self._set.policy.mode is Mode.OBSERVE:
+            return edits
+        granted = session.opened.output if session.opened is not None else None
+        return msgspec.structs.replace(
+            edits,
+            ask_usage=request.stream and not request.wants_usage,
+            max_output=clamp(request, granted, estimate(request, None).output),
+        )
+
+    async def _whole(self, response: Response) -> None:
+        body = await response.read()
+        answer = self._dialect.read_answer(body)
+        self._calls.settle(answer, completed=True)
+        if answer.error:
+            self._calls.reported()
+        verdict = self._judge(answer)
+        if verdict.stop is not None:
+            await self._stopped(answer)
+            return
+        if verdict.drop:
+            body = self._dialect.prune(body, verdict.drop, self._notice(pruned=True))
+            answer = _pruned(answer, verdict)
+        self._went_through(answer)
+        await self._whole_response(response.status, response.headers, body)
+
+    def _judge(self, answer: Answer) -> Verdict:
+        """What the calls of an answer amount to; in observe mode it is only noted."""
+        verdict = judge(self._session.place, answer, self._session.prints, self._set.policy)
+        if self._set.policy.mode is Mode.OBSERVE and verdict.finding is not None:
+            stop = verdict.stop if self._session.place.lane.stop is None else None
+            self._plan.stop = self._plan.stop or stop
+            self._plan.seen += verdict.seen if stop is not None else ()
+            return Verdict()
+        if verdict.finding is not None:
+            self._verdict = verdict
+            self._plan.seen += verdict.seen
+        return verdict
+
+    # ---- a stream
+
+    async def _stream(self, response: Response) -> None:
+        plan, policy, request = self._plan, self._set.policy, self._session.request
+        enforce = policy.mode is Mode.ENFORCE
+        self._opening = (response.status, response.headers)
+        mute = plan.armed and policy.on_stop is OnStop.ERROR  # the status must stay free until the decision
+        if not mute:
+            await self._open()
+        forward = Forwarder(
+            self._dialect,
+            policy,
+            armed=plan.armed,
+            strip_usage=enforce and not request.wants_usage,
+            mute=mute,
+            write=self._write,
+            ending=self._went_through,
+            objects=lambda answer: bool(judge(self._session.place, answer, self._session.prints, policy).drop),
+        )
+        try:
+            async for chunk in _paced(response.chunks(), self._keep_alive) if plan.armed else response.chunks():
+                await forward.take(chunk)
+                if forward.cut:
+                    break
+            await forward.finish()
+        except (UpstreamFailed, asyncio.CancelledError) as error:
+            if isinstance(error, UpstreamFailed):
+                self._calls.cut(error)
+            self._calls.settle(forward.reader.answer(), completed=False)
+            raise
+        finally:
+            response.close()
+        await self._end_stream(forward)
+
+    async def _end_stream(self, forward: Forwarder) -> None:
+        """The stream is whole: lets go what was held, or what a decision makes of it."""
+        answer = forward.reader.answer()
+        self._calls.settle(answer, completed=True)
+        if answer.error:
+            self._calls.reported()
+        verdict = self._judge(answer) if forward.holding or self._set.policy.mode is Mode.OBSERVE else Verdict()
+        if forward.spoke:
+            self._spoken = self._head(answer)
+        if verdict.stop is not None and not forward.cut:
+            await self._stopped(answer)
+        elif verdict.drop:
+            await self._rest_of_pruned(_pruned(answer, verdict), called=not self._plan.armed)
+        else:
+            self._went_through(answer)
+            await self._write(b"".join(forward.held), more=False)
+
+    def _went_through(self, answer: Answer) -> None:
+        self._end(full=True, choices=answer.choices, answered=bool(answer.choices))
+
+    async def _rest_of_pruned(self, answer: Answer, *, called: bool) -> None:
+        """What is left of a held answer; called: its calls went out before the rest was held."""
+        self._went_through(answer)
+        usage = answer.usage if self._session.request.wants_usage else None
+        calls = () if called else answer.choices[0].calls
+        notice = self._notice(pruned=True)
+        tail = self._dialect.stream_tail(
+            self._head(answer), "", calls, usage, notice, started=self._spoken is not None, choices=len(answer.choices), called=called
+        )
+        await self._write(tail, more=False)
+
+    # ---- an answer of Lastcall's
+
+    async def _stopped(self, answer: Answer) -> None:
+        """The run ends in place of this answer. Text that came before the calls is kept, unless the client has it already."""
+        if self._verdict.finding is not None:
+            self._plan.stop_for(self._verdict.finding)
+        kept = answer.choices[0].text if answer.choices and self._spoken is None else ""
+        if self._set.policy.on_stop is OnStop.WRAP_UP:
+            await self._conclude(kept, reserved=False)
+        else:
+            await self._local(kept)
+
+    async def _conclude(self, kept: str, *, reserved: bool) -> None:
+        """One last upstream call without tools; the local message when it yields nothing. reserved: its reservation is at hand."""
+        if self._session.request.stream and self._client.status is None:
+            self._opening = (200, _STREAM)
+            await self._open()
+        work = asyncio.ensure_future(self._last_answer(reserved=reserved))
+        try:
+            while not (await asyncio.wait({work}, timeout=KEEP_ALIVE_SECONDS))[0]:
+                await self._keep_alive()
+        finally:
+            work.cancel()
+        text, calls = work.result()
+        if calls:
+            await self._say(kept, calls)
+        elif text is not None:
+            await self._say(joined([kept, stop_line(self._plan.cause), text]))
+        else:
+            await self._local(kept)
+
+    async def _last_answer(self, *, reserved: bool) -> tuple[str | None, tuple[ToolCall, ...]]:
+        """The model's concluding text, or the finish call it was made to make; (None, ()) when the local message must do."""
+        session, policy, plan = self._session, self._set.policy, self._plan
+        plan.serve = Serve.FINAL
+        for attempt in range(policy.wrap_up.retries + 1):
+            if attempt or not reserved:
+                opened = await self._set.sessions.reserve(session)
+                if opened is not None and opened.refused is not None:
+                    break
+            edits = edits_of(plan, session.place, session.request, session.history, session.prints, policy, attempt=attempt)
+            answer = await self._calls.whole_answer(self._with_wishes(edits))
+            choice = answer.choices[0] if answer is not None and answer.choices else Choice()
+            if edits.force_tool is not None:
+                return None, tuple(call for call in choice.calls if call.name == edits.force_tool)[:1]
+            if answer is None or choice.calls:
+                break
+            if choice.text.strip() and not leaked(choice.text):
+                return choice.text, ()
+        return None, ()
+
+    async def _local(self, kept: str = "") -> None:
+        """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
+        plan = self._plan
+        if self._set.policy.on_stop is not OnStop.ERROR or self._client.status is not None:
+            await self._say(joined([kept, local_message(plan.cause)]))
+            return
+        notice = self._notice()
+        self._end(full=True, blocked=True, answered=False)
+        body = self._dialect.error(400, f"lastcall_{plan.reason}", notice.message, notice)
+        await self._whole_response(400, [_JSON, _NO_RETRY], body)
+
+    async def _say(self, text: str, calls: tuple[ToolCall, ...] = ()) -> None:
+        request, notice, usage = self._session.request, self._notice(), self._calls.account.usage
+        head = self._spoken or self._head(None)
+        self._end(full=True, choices=[Choice(text, calls, "stop")])
+        if not request.stream:
+            body = self._dialect.completion(head, text, usage, notice, request.choices, calls)
+            await self._whole_response(200, [_JSON], body)
+            return
+        if self._client.status is None:
+            self._opening = (200, _STREAM)
+        shown = usage if request.wants_usage else None
+        started = self._spoken is not None
+        tail = self._dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices)
+        await self._write(tail, more=False)
+
+    def _head(self, answer: Answer | None) -> Head:
+        """Identity of an answer: that of the stream it ends, else a fresh one."""
+        created = int(self._set.wall())
+        if answer is not None and answer.id:
+            return Head(answer.id, answer.model or self._session.request.model, answer.created or created)
+        return Head(f"chatcmpl-lastcall-{self._set.random_hex()}", self._session.request.model, created)
+
+    def _notice(self, *, pruned: bool = False) -> Notice:
+        finding = self._verdict.finding if pruned else None
+        return notice_of(self._plan, self._session.place, finding, self._session.label)
+
+    async def _failed(self, error: UpstreamFailed) -> None:
+        if self._client.status is None:
+            body = self._dialect.error(error.status, error.code, error.message, None)
+            await self._whole_response(error.status, [_JSON], body)
+        else:
+            await self._client.write(self._dialect.stream_error(error.code, error.message, None), more=False)
+
+    # ---- the way back
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        session, plan = self._session, self._plan
+        enforce = self._set.policy.mode is Mode.ENFORCE
+        fields = [
+            (b"x-lastcall-session", session.label.encode("latin-1", "replace")),
+            (b"x-lastcall-step", session.step.encode()),
+            (b"x-lastcall-action", (plan.action if enforce else Action.ALLOW).encode()),
+        ]
+        reason = self._verdict.finding.reason if self._verdict.finding is not None else plan.reason
+        if reason is not None and enforce:
+            fields.append((b"x-lastcall-reason", reason.encode()))
+        if plan.repeat is not None:
+            fields.append((b"x-lastcall-repeat", _header_text(plan.repeat)))
+        if session.opened is None:
+            fields.append((b"x-lastcall-degraded", b"store"))
+        return fields
+
+    async def _whole_response(self, status: int, fields: Fields, body: bytes) -> None:
+        self._mark_first_byte()
+        await self._client.whole(status, [*fields, *self._headers()], body)
+
+    async def _open(self) -> None:
+        """Sends status and header of a stream, once."""
+        if self._opening is not None:
+            (status, fields), self._opening = self._opening, None
+            await self._client.start(status, [*fields, *self._headers()])
+
+    async def _write(self, data: bytes, *, more: bool = True) -> None:
+        await self._open()
+        self._mark_first_byte()
+        await self._client.write(data, more=more)
+
+    async def _keep_alive(self) -> None:
+        if self._client.status is not None and self._session.request.stream:
+            await self._client.write(self._dialect.keep_alive)
+
+    def _mark_first_byte(self) -> None:
+        if self._first_byte is None:
+            self._first_byte = self._set.clock()
+
+    # ---- afterwards
+
+    def _end(self, *, full: bool, choices: Sequence[Choice] = (), answered: bool = True, blocked: bool = False) -> None:
+        """Hands what came of the exchange to the store, beside the last bytes. Calls not settled yet are settled with nothing."""
+        if self._commit is not None:
+            return
+        session, plan, clock = self._session, self._plan, self._set.clock
+        if not session.settlements:
+            self._calls.settle(None, completed=False)
+        dropped = self._verdict.finding.calls if self._verdict.finding is not None and self._verdict.drop else frozenset[int]()
+        outcome = Outcome(
+            ended=session.asker.began + clock() - self._started,
+            full=full,
+            calls=tuple(call for choice in choices[:1] for call in choice.calls),
+            answered=answered,
+            blocked=blocked,
+            nudge=plan.nudge,
+            stop=plan.stop,
+            dropped=dropped,
+        )
+        self._nudge_ended, self._commit = self._set.sessions.commit(session, outcome, choices)
+
+    async def _emit(self) -> None:
+        if self._commit is not None:
+            await self._commit
+        session, plan, account, clock = self._session, self._plan, self._calls.account, self._set.clock
+        now = clock()
+        dropped = len(self._verdict.drop) if self._verdict.stop is None else 0
+        self._set.telemetry.emit(
+            ExchangeEnded(
+                dialect=self._dialect.name,
+                model=session.request.model,
+                session=session.label,
+                lane=session.record.lanes.index(session.place.lane) if session.place.lane in session.record.lanes else 0,
+                step=session.opened.step if session.opened is not None else len(session.history.messages) + 1,
+                action=plan.action,
+                reason=plan.reason or (self._verdict.finding.reason if self._verdict.finding is not None else None),
+                mode=str(self._set.policy.mode),
+                tool=plan.tool,
+                count=plan.count,
+                limit=plan.limit,
+                status=499 if self._outcome == "disconnected" else self._client.status or 500,
+                outcome=self._outcome,
+                streamed=session.request.stream,
+                degraded=session.opened is None,
+                retry=session.identity.retry,
+                upstream_calls=account.calls,
+                input_tokens=account.input_tokens,
+                output_tokens=account.output_tokens,
+                usage_estimated=account.estimated,
+                overhead_seconds=(account.asked_at or now) - self._started,
+                upstream_seconds=account.seconds,
+                first_byte_seconds=None if self._first_byte is None else self._first_byte - self._started,
+                findings=plan.seen,
+                nudge_ended=self._nudge_ended,
+                pruned=dropped,
+                upstream_errors=account.errors,
+            )
+        )
+
+
+def _pruned(answer: Answer, verdict: Verdict) -> Answer:
+    """The answer without the calls that are left out."""
+    choices = [
+        msgspec.structs.replace(
+            choice, calls=tuple(call for position, call in enumerate(choice.calls) if (number, position) not in verdict.drop)
+        )
+        for number, choice in enumerate(answer.choices)
+    ]
+    return msgspec.structs.replace(answer, choices=tuple(choices))
+
+
+def _header_text(text: str) -> bytes:
+    """A value that any client can read: printable ASCII, tool names cut."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text[-200:]).encode()
+
+
+async def _paced(chunks: AsyncIterator[bytes], tick: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+    """The chunks, with a call of `tick` whenever nothing has come for `KEEP_ALIVE_SECONDS`."""
+    while True:
+        coming = asyncio.ensure_future(anext(chunks, None))
+        try:
+            while not (await asyncio.wait({coming}, timeout=KEEP_ALIVE_SECONDS))[0]:
+                await tick()
+        finally:
+            if not coming.done():
+                coming.cancel()
+        chunk = coming.result()
+        if chunk is None:
+            return
+        yield chunk

@@ -1,0 +1,109 @@
+"""A streamed answer on its way from the upstream to the client.
+
+Forwarded event by event as it arrives, followed by the dialect's reader beside that, never before it. Two cases look first: an armed
+stream holds everything from its first tool call on until it is whole, and any stream holds a message that repeats a tool so
+often that the next call may have to be cut.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from proxy.dialects import Dialect
+from proxy.dialects.sse import Splitter
+from proxy.engine import runaway
+from proxy.models import Answer
+from proxy.policy import Policy
+
+
+class Forwarder:
+    """One stream. write: sends bytes to the client. ending: told the answer before its last event goes out. objects: whether the calls so
+    far must be cut. mute: nothing may go out before the decision.
+
+    held: events not let go; holding: from some event on nothing was. spoke: events with data went out. cut: the upstream need
+    not go on.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        policy: Policy,
+        *,
+        armed: bool,
+        strip_usage: bool,
+        mute: bool,
+        write: Callable[[bytes], Awaitable[None]],
+        ending: Callable[[Answer], None],
+        objects: Callable[[Answer], bool],
+    ) -> None:
+        self.reader = dialect.reader()
+        self.held: list[bytes] = []
+        self.holding = mute
+        self.spoke = False
+        self.cut = False
+        self._dialect = dialect
+        self._policy = policy
+        self._armed = armed
+        self._strip = strip_usage
+        self._write = write
+        self._ending = ending
+        self._objects = objects
+        self._splitter = Splitter()
+        self._begun = 0
+
+    async def take(self, chunk: bytes) -> None:
+        """Passes on what a chunk completes."""
+        events = self._splitter.feed(chunk)
+        if self._armed or self.holding or runaway(self._policy, self.reader.begun, coming=chunk.count(b'"name"')):
+            for event in events:
+                await self._look_first(event)
+                if self.cut:
+                    return
+        elif events:
+            await self._pass_on(events)
+
+    async def finish(self) -> None:
+        """Passes on what the stream ended with, be it a broken event."""
+        rest = self._splitter.rest()
+        if not rest:
+            return
+        self.reader.feed(rest)
+        if self.holding:
+            self.held.append(rest)
+        else:
+            self.spoke = True
+            await self._write(rest)
+
+    async def _pass_on(self, events: list[bytes]) -> None:
+        out = b"".join(self._shown(events))
+        ends = self._dialect.terminator in out
+        if ends:  # its answer must be on the way to the store before the client can act on it
+            self._follow(events)
+            if (answer := self.reader.answer()).complete:
+                self._ending(answer)
+        if out:
+            self.spoke = True
+            await self._write(out)
+        if not ends:
+            self._follow(events)
+
+    def _follow(self, events: list[bytes]) -> None:
+        for event in events:
+            self.reader.feed(event)
+
+    def _shown(self, events: list[bytes]) -> list[bytes]:
+        return [self._dialect.without_usage(event) for event in events] if self._strip else events
+
+    async def _look_first(self, event: bytes) -> None:
+        self.reader.feed(event)
+        begun = self.reader.begun
+        self.holding = self.holding or (self._armed and self.reader.holds_call) or runaway(self._policy, begun)
+        out = self._dialect.without_usage(event) if self._strip else event
+        if not self.holding:
+            if out:
+                self.spoke = True
+                await self._write(out)
+            return
+        self.held.append(out)
+        total = sum(begun.values())
+        if total > self._begun and runaway(self._policy, begun):
+            self.cut = self._objects(self.reader.answer())
+        self._begun = total

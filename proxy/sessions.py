@@ -1,0 +1,361 @@
+"""The session an exchange belongs to, in the store: found, opened with a reservation, and committed with what it came to.
+
+Awaits the store and nothing else. Which lane, which run, which decision: `lanes` and `engine` say so, on the record held here.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from proxy.budgets import REASONS, Spending, estimate
+from proxy.engine import Outcome, conclude
+from proxy.errors import StoreUnavailable
+from proxy.events import NudgeEnded, StoreFailed, StoreOperation
+from proxy.fingerprint import Fingerprints
+from proxy.identity import Identity, Keys, passages
+from proxy.lanes import Asker, Place, absorb
+from proxy.models import Choice, Reason, Request, Role, text_of
+from proxy.policy import Canonical, Policy, Scope
+from proxy.state import Record, dump, load
+from proxy.store import GuardedStore, Limits, Opened, Reservation, Settlement
+from proxy.trail import History, SeenCall, answer_identity, head_of, read
+
+LEASE_SECONDS = 900.0  # longer than any silence allowed of an upstream
+_CONFLICTS = 16  # lost races in a row before a record is given up; settlements are never
+_LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
+_PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
+
+
+class Session(msgspec.Struct):
+    """An opened session and this request's place in it.
+
+    label: what people see of it. opened: None while the store is away. settlements: what calls already made came to, not yet sent.
+    """
+
+    key: bytes
+    label: str
+    scope: bytes
+    named: bool
+    identity: Identity
+    request: Request
+    history: History
+    policy: Policy
+    keys: Keys
+    prints: Fingerprints
+    asker: Asker
+    opened: Opened | None
+    record: Record
+    place: Place
+    lease: str
+    settlements: list[Settlement] = []
+
+    @property
+    def spending(self) -> Spending:
+        """What the ledger said to this request."""
+        if self.opened is None:
+            return Spending()
+        opened, limits, ledger = self.opened, self.opened.limits, self.opened.ledger
+        values: dict[Reason, tuple[float | None, float]] = {
+            Reason.STEP_BUDGET: (limits.steps, ledger.steps),
+            Reason.TOKEN_BUDGET: (limits.tokens, ledger.tokens),
+            Reason.DEADLINE: (limits.deadline, round(opened.now - ledger.started_at, 3)),
+        }
+        if opened.refused is not None:
+            reason = REASONS[opened.refused]
+            return Spending(reason, None, *values[reason])
+        if opened.last:
+            by_steps = limits.steps is not None and opened.step >= limits.steps
+            reason = Reason.STEP_BUDGET if by_steps else Reason.TOKEN_BUDGET
+            return Spending(None, reason, *values[reason])
+        return Spending()
+
+    @property
+    def step(self) -> str:
+        """The value of `x-lastcall-step`."""
+        if self.opened is None:
+            return str(len(self.history.messages) + 1)
+        limit = self.opened.limits.steps
+        return f"{self.opened.step}" if limit is None else f"{self.opened.step}/{limit}"
+
+
+class Sessions:
+    """All sessions of a process. random_hex makes ids; wall gives epoch seconds where the store's clock cannot be had."""
+
+    def __init__(
+        self,
+        store: GuardedStore,
+        *,
+        ttl: float,
+        closed: bool,
+        patience: float,
+        random_hex: Callable[[], str],
+        wall: Callable[[], float],
+        on_failure: Callable[[StoreFailed], None],
+    ) -> None:
+        self._store = store
+        self._ttl = ttl
+        self._closed = closed
+        self._patience = patience
+        self._random_hex = random_hex
+        self._wall = wall
+        self._on_failure = on_failure
+        self._prints: dict[tuple[bytes, bool], tuple[Keys, Fingerprints]] = {}
+        self._committing: dict[bytes, asyncio.Task[bool]] = {}
+        self._linked: dict[bytes, bytes] = {}
+
+    async def open(self, identity: Identity, request: Request, policy: Policy) -> Session:
+        """Finds or makes the session and reserves for one call. Raises `StoreUnavailable` only when the failure mode is closed."""
+        secret = await self._store.secret()
+        keys, prints = self._tools(secret, policy)
+        history = read(request, prints)
+        tenant = keys.tenant(identity.caller)
+        named = identity.session is not None
+        scope = keys.named_scope(identity.session) if identity.session is not None else tenant
+        session = Session(
+            b"",
+            "",
+            scope,
+            named,
+            identity,
+            request,
+            history,
+            policy,
+            keys,
+            prints,
+            Asker(),
+            None,
+            Record(0, 0),
+            Place.nowhere(),
+            self._random_hex(),
+        )
+        try:
+            by_passage = await self._locate(session, tenant)
+            await self._open(session)
+            await self._correct(session, tenant, by_passage)
+        except StoreUnavailable as error:
+            if self._closed:
+                raise
+            self._degrade(session, error)
+        return session
+
+    def _tools(self, secret: bytes, policy: Policy) -> tuple[Keys, Fingerprints]:
+        loose = policy.canonical is Canonical.LOOSE
+        tools = self._prints.get((secret, loose))
+        if tools is None:
+            if len(self._prints) > 8:
+                self._prints.clear()
+            tools = self._prints[secret, loose] = Keys(secret), Fingerprints(secret, loose=loose)
+        return tools
+
+    async def _locate(self, session: Session, tenant: bytes) -> bool:
+        """Sets the session's key; whether it was only found by a passage of an answer, which the record must confirm."""
+        if session.identity.session is not None:
+            session.key = session.keys.session(tenant, session.identity.session)
+            session.label = session.identity.session
+            return False
+        links = _links_of(session)
+        by_passage = not links
+        if by_passage:
+            links = _passage_links(session)
+        found = await self._find(links) if links else None
+        if found is None:
+            self._name_anew(session, tenant)
+            return False
+        session.key, session.label = found, _label(found)
+        return by_passage
+
+    def _name_anew(self, session: Session, tenant: bytes) -> None:
+        session.key = session.keys.session(tenant, "derived " + self._random_hex())
+        session.label = _label(session.key)
+
+    async def _find(self, links: Sequence[bytes]) -> bytes | None:
+        for link in links:
+            if link in self._linked:
+                return self._linked[link]
+        try:
+            return await self._store.find(links)
+        except StoreUnavailable as error:
+            raise self._noted(StoreOperation.FIND, error) from None
+
+    async def _open(self, session: Session) -> None:
+        pending = self._committing.get(session.key)
+        if pending is not None:  # an answer this process gave is not in the store yet
+            await asyncio.wait({pending}, timeout=self._patience)
+        try:
+            session.opened = opened = await self._store.open(session.key, _reservation(session), self._ttl)
+        except StoreUnavailable as error:
+            raise self._noted(StoreOperation.OPEN, error) from None
+        session.asker = Asker(_lane_mark(session), session.named, session.identity.retry, opened.now, opened.in_flight)
+        session.record = load(opened.record, session.keys.secret_id())
+        _place(session)
+
+    async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
+        """Two second thoughts, both rare: a quoted passage that continues nothing, and a named session under a refreshed key."""
+        fresh = session.opened is not None and session.opened.record is None
+        elsewhere: bytes | None = None
+        if by_passage and not _continues(session):
+            await self._release(session)
+            self._name_anew(session, tenant)
+        elif session.named and fresh and (links := _links_of(session)):
+            elsewhere = await self._find(links)
+            if elsewhere is None or elsewhere == session.key:
+                return
+            await self._release(session)
+            session.key = elsewhere
+        else:
+            return
+        session.lease = self._random_hex()
+        await self._open(session)
+
+    async def _release(self, session: Session) -> None:
+        nothing = Settlement(session.lease, 0, 0, 0, 0)
+        await self._store.commit(session.key, record=None, version=0, settlements=[nothing], links=[], ttl=self._ttl)
+
+    def _degrade(self, session: Session, error: StoreUnavailable) -> None:
+        """The store is away: judge from history alone, remember nothing."""
+        if not session.key:
+            session.key = session.keys.session(b"away", self._random_hex())
+        session.label = session.label or _label(session.key)
+        session.opened = None
+        session.asker = Asker(_lane_mark(session), False, session.identity.retry, self._wall(), ())
+        session.record = load(None, session.keys.secret_id())
+        _place(session)
+
+    def _noted(self, operation: StoreOperation, error: StoreUnavailable) -> StoreUnavailable:
+        self._on_failure(StoreFailed(operation, type(error.__cause__ or error).__name__))
+        return error
+
+    async def reserve(self, session: Session) -> Opened | None:
+        """Reserves for a further call of the same exchange; None while the store is away. The new lease is `session.lease`."""
+        session.lease = self._random_hex()
+        try:
+            return await self._store.open(session.key, _reservation(session), self._ttl)
+        except StoreUnavailable as error:
+            self._noted(StoreOperation.OPEN, error)
+            if self._closed:
+                raise
+            return None
+
+    def commit(self, session: Session, outcome: Outcome, choices: Sequence[Choice]) -> tuple[NudgeEnded | None, asyncio.Task[bool]]:
+        """Writes what came of the exchange, beside the answer's last bytes. choices: what the client was given.
+
+        The task says whether the store took it.
+        """
+        ended = _conclude(session, outcome)
+        links = self._links_after(session, choices) if outcome.full else []
+        task = asyncio.create_task(self._commit(session, outcome, links))
+        self._committing[session.key] = task
+        for link in links:
+            self._linked[link] = session.key
+        task.add_done_callback(lambda _: self._committed(session.key, task, links))
+        return ended, task
+
+    def _committed(self, key: bytes, task: "asyncio.Task[bool]", links: Sequence[bytes]) -> None:
+        if self._committing.get(key) is task:
+            del self._committing[key]
+        for link in links:
+            self._linked.pop(link, None)
+
+    async def _commit(self, session: Session, outcome: Outcome, links: Sequence[bytes]) -> bool:
+        settlements: Sequence[Settlement] = session.settlements
+        version = session.opened.version if session.opened is not None else 0
+        try:
+            for _ in range(_CONFLICTS):
+                record = dump(session.record) if session.opened is not None else None
+                done = await self._store.commit(
+                    session.key, record=record, version=version, settlements=settlements, links=links, ttl=self._ttl
+                )
+                if not done.conflict:
+                    return True
+                settlements, version = [], done.version
+                session.record = load(done.record, session.keys.secret_id())
+                _place(session)
+                _conclude(session, outcome)
+        except StoreUnavailable as error:
+            self._noted(StoreOperation.COMMIT, error)
+        return False
+
+    async def drain(self) -> None:
+        """Waits for the commits under way, at a shutdown."""
+        if self._committing:
+            await asyncio.wait(set(self._committing.values()), timeout=2 * self._patience)
+
+    def _links_after(self, session: Session, choices: Sequence[Choice]) -> list[bytes]:
+        """What a later history is found by: the line of answers with this one, its calls, and passages of its text."""
+        answers = [message.answer for message in session.history.messages]
+        links: list[bytes] = []
+        for choice in choices:
+            seen = [SeenCall(session.prints.call(call.name, call.arguments), call.name, call.id) for call in choice.calls]
+            answer = answer_identity(choice.text, choice.calls, seen, session.prints)
+            links.append(session.keys.chain(session.scope, session.history.seed, [*answers, answer]))
+            if session.named:
+                continue
+            links += [
+                link
+                for call, known in zip(choice.calls[:_LINKED_CALLS], seen, strict=False)
+                if (link := session.keys.call(session.scope, call, known.fingerprint)) is not None
+            ]
+            links += [session.keys.passage(session.scope, piece) for piece in passages(choice.text, _PASSAGES_KEPT)]
+        return links
+
+
+def _place(session: Session) -> None:
+    whole = session.policy.scope is Scope.SESSION
+    session.place = absorb(session.record, session.request, session.history, session.prints, session.asker, whole=whole)
+
+
+def _conclude(session: Session, outcome: Outcome) -> NudgeEnded | None:
+    return conclude(session.record, session.place, session.request, session.history, session.prints, session.asker, session.policy, outcome)
+
+
+def _label(key: bytes) -> str:
+    return "lc-" + key.hex()[:24]
+
+
+def _lane_mark(session: Session) -> int:
+    lane = session.identity.lane
+    return 0 if lane is None else session.prints.digest(b"lane", lane.encode("utf-8", "surrogatepass"))
+
+
+def _reservation(session: Session) -> Reservation:
+    budgets, tighten = session.policy.budgets, session.identity.tighten
+    caps = [cap for cap in (budgets.tokens, tighten.tokens) if cap is not None]
+    bounds = estimate(session.request, min(caps) if caps else None)
+    return Reservation(
+        lease=session.lease,
+        tag=session.history.seed,
+        body_bytes=len(session.request.body),
+        input_bound=bounds.input_bound,
+        output=bounds.output,
+        modest=bounds.modest,
+        floor=bounds.floor,
+        expires_in=LEASE_SECONDS,
+        limits=Limits(budgets.steps, budgets.tokens, budgets.deadline),
+        tighten=Limits(tighten.steps, tighten.tokens, tighten.deadline),
+    )
+
+
+def _links_of(session: Session) -> list[bytes]:
+    """What a history may be known by, the surest first: its whole line of answers, then its newest calls."""
+    history, keys = session.history, session.keys
+    if not history.messages:
+        return []
+    links = [keys.chain(session.scope, history.seed, [message.answer for message in history.messages])]
+    for message in reversed(history.messages[-3:]):
+        for call, seen in zip(session.request.items[message.item].calls, message.calls, strict=True):
+            link = keys.call(session.scope, call, seen.fingerprint)
+            if link is not None and len(links) <= _LINKED_CALLS and not session.named:
+                links.append(link)
+    return links
+
+
+def _passage_links(session: Session) -> list[bytes]:
+    texts = [text_of(item.content) for item in session.request.items if item.role is Role.USER]
+    return [session.keys.passage(session.scope, piece) for piece in passages("\n".join(texts), _PASSAGES_ASKED)]
+
+
+def _continues(session: Session) -> bool:
+    """Whether a request without any answer, found by a passage, went on with an unfinished run: then it took a lane's run over."""
+    lane = session.place.lane
+    return bool(lane.before) and lane.head == head_of(session.request, session.prints)
