@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI, Request, Response
 
 from proxy import __version__
@@ -167,9 +168,12 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
 
     app = FastAPI(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     front = Front(lambda: state["setting"])
-    _add_health(app, telemetry, lambda: state.get("store"), config)
+    _add_health(app, lambda: state.get("store"), config)
+    if config.server.metrics_port is None:
+        _add_metrics(app, telemetry)
     app.mount("/v1", front)
     app.mount("/s", front)
+    app.add_exception_handler(404, _no_route)
     app.state.telemetry = telemetry
     return app
 
@@ -241,7 +245,15 @@ def _serves(config: UpstreamConfig) -> Callable[[str, str], bool]:
     return lambda dialect, model: dialect in dialects and (anything or any(fnmatch.fnmatchcase(model, glob) for glob in models))
 
 
-def _add_health(app: FastAPI, telemetry: Telemetry, store: Callable[[], GuardedStore | None], config: Config) -> None:
+async def _no_route(request: Request, _: Exception) -> Response:
+    """The commonest slip is a base URL without its version: say so in the shape that clients can show."""
+    path = request.url.path[:200]
+    message = f"No route {path!r}. The API is under /v1: set the client's base_url to http://<host>:<port>/v1."
+    body = DIALECTS["/chat/completions"].error(404, "lastcall_no_route", message, None)
+    return Response(body, 404, headers={"content-type": "application/json"})
+
+
+def _add_health(app: FastAPI, store: Callable[[], GuardedStore | None], config: Config) -> None:
     @app.get("/livez")
     async def livez() -> dict[str, str]:
         """The process answers."""
@@ -261,6 +273,8 @@ def _add_health(app: FastAPI, telemetry: Telemetry, store: Callable[[], GuardedS
             return {"status": "degraded", "store": "away"}
         return {"status": "ok"}
 
+
+def _add_metrics(app: FastAPI, telemetry: Telemetry) -> None:
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         """Prometheus exposition; with several workers the sum of all."""
@@ -274,12 +288,31 @@ def serve(config: Config) -> None:
     if server.metrics_port is not None and server.workers > 1:
         raise ConfigError("server.metrics_port: needs server.workers: 1 in this version; /metrics beside the API sums all workers")
     if server.workers == 1:
-        uvicorn.run(create_app(config), **_uvicorn_options(config))
+        app = create_app(config)
+        if server.metrics_port is None:
+            uvicorn.run(app, **_uvicorn_options(config))
+        else:
+            uvloop.run(_serve_both(app, config, server.metrics_port))
         return
     with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
         os.environ[CONFIG_VARIABLE] = dump(config)
         uvicorn.run("proxy.app:from_environment", factory=True, workers=server.workers, **_uvicorn_options(config))
+
+
+async def _serve_both(app: FastAPI, config: Config, metrics_port: int) -> None:
+    """The API and, on a port of its own, /metrics. Either one ending ends both."""
+    metrics = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    _add_metrics(metrics, app.state.telemetry)
+    servers = [
+        uvicorn.Server(uvicorn.Config(app, **_uvicorn_options(config))),
+        uvicorn.Server(uvicorn.Config(metrics, **_uvicorn_options(config) | {"port": metrics_port})),
+    ]
+    running = [asyncio.ensure_future(server.serve()) for server in servers]
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*running)
 
 
 def from_environment() -> FastAPI:

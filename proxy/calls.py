@@ -11,7 +11,7 @@ from proxy.dialects import Dialect
 from proxy.dialects.sse import Splitter
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.events import UpstreamError
-from proxy.models import Answer, Edits, Request, Usage
+from proxy.models import Answer, Edits, Usage
 from proxy.sessions import Session
 from proxy.store import Settlement
 from proxy.upstream.http import Response, Upstream
@@ -88,6 +88,8 @@ class Calls:
         self._quirks = quirks
         self._clock = clock
         self._since = 0.0
+        self._asked = False
+        self._settled: set[str] = set()
 
     async def send(self, edits: Edits) -> Response | Refusal:
         """One call. An upstream that rejects an added text or a wish of Lastcall's is asked again without it, once each.
@@ -127,6 +129,7 @@ class Calls:
         if self.account.asked_at is None:
             self.account.asked_at = self._since
         self.account.calls += 1
+        self._asked = True
         try:
             response = await self._upstream.send("POST", self._path, self._query, self._client.fields, body, plain=True)
             if response.status < 400:
@@ -153,7 +156,10 @@ class Calls:
     def settle(self, answer: Answer | None, *, completed: bool) -> None:
         """Ends the call under way: what it cost (nothing without an answer), and whether it counts as a step."""
         account, session = self.account, self._session
-        account.seconds += self._clock() - self._since
+        self._settled.add(session.lease)
+        if self._asked:
+            account.seconds += self._clock() - self._since
+            self._asked = False
         if answer is None:
             session.settlements.append(Settlement(session.lease, 0, 0, 0, 0))
             return
@@ -163,6 +169,11 @@ class Calls:
         account.estimated = account.estimated or estimated
         size = 0 if estimated else len(session.request.body)
         session.settlements.append(Settlement(session.lease, int(completed), usage.input_tokens, usage.output_tokens, size))
+
+    def close(self) -> None:
+        """Settles what is still open: a call that was broken off pays for its input, one that was never made gives its lease back."""
+        if self._session.lease not in self._settled:
+            self.settle(Answer() if self._asked else None, completed=False)
 
     async def whole_answer(self, edits: Edits) -> Answer | None:
         """One call, read to its end and settled; None when it failed in any way."""
@@ -201,8 +212,3 @@ def is_stream(response: Response) -> bool:
 
 def _kind_of(error: UpstreamFailed) -> UpstreamError:
     return UpstreamError.TIMEOUT if error.status == 504 else UpstreamError.UNREACHABLE
-
-
-def request_of(session: Session) -> Request:
-    """The request an exchange is about."""
-    return session.request

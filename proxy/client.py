@@ -24,13 +24,14 @@ class ClientGone(Exception):
 class Client:
     """One request and the way back. `status` is what was sent, None before anything was."""
 
-    __slots__ = ("_receive", "_send", "_task", "_watch", "fields", "gone", "headers", "status")
+    __slots__ = ("_ended", "_receive", "_send", "_task", "_watch", "fields", "gone", "headers", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(self.fields)}
         self.status: int | None = None
         self.gone = False
+        self._ended = False
         self._receive = receive
         self._send = send
         self._watch: asyncio.Task[None] | None = None
@@ -82,6 +83,8 @@ class Client:
     async def _notice(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        if self._ended:  # a server says so too once the response is complete
+            return
         self.gone = True
         if self._task is not None:
             self._task.cancel()
@@ -93,6 +96,7 @@ class Client:
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Sends a piece of the body; the last one with more=False."""
+        self._ended = not more
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def whole(self, status: int, fields: Fields, body: bytes) -> None:

@@ -98,36 +98,34 @@ def _last_results(steps: Iterable[Step]) -> dict[int, int]:
 def _no_progress(trail: Trail, policy: Policy) -> Tally:
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
-    last: dict[int, int] = {}
-    middles: dict[int, int] = {}
+    middles = {entry.call: _middle(policy, entry.name) for step in trail.steps for entry in step.calls if entry.call in trail.nudged}
     forgiven: set[int] = set()
     for step in trail.steps:
         if step.after_compaction:
             forgiven = set(results) - trail.nudged
-        renewed = False
-        for entry in step.calls:
-            known = results.get(entry.call)
-            if known is None:
-                known = results[entry.call] = set()
-                fresh = True
-            else:
-                fresh = entry.result != UNSEEN and entry.result not in known
-            if entry.result != UNSEEN:
-                known.add(entry.result)
-                last[entry.call] = entry.result
-            if fresh and not entry.void and not is_bookkeeping(policy, entry.name):
-                renewed = True
-                counts.pop(entry.call, None)
-            if entry.call in trail.nudged and entry.call not in middles:
-                middles[entry.call] = _middle(policy, entry.name)
-        if renewed:
-            counts = {call: min(count, middles[call] - 1) for call, count in counts.items() if call in middles}
+        renewed = _learn(step, results, policy)
+        if renewed:  # what was nudged falls back to the middle of its ladder, unless the news is its own
+            counts = {call: min(count, middles[call] - 1) for call, count in counts.items() if call in middles and call not in renewed}
         for call in _distinct(step, policy):
             if call in forgiven:
                 forgiven.discard(call)
             else:
                 counts[call] = counts.get(call, 0) + 1
-    return Tally(counts, last, frozenset(forgiven))
+    return Tally(counts, _last_results(trail.steps), frozenset(forgiven))
+
+
+def _learn(step: Step, results: dict[int, set[int]], policy: Policy) -> set[int]:
+    """Adds a message's results to those known of each call; gives the calls that are news."""
+    news: set[int] = set()
+    for entry in step.calls:
+        known = results.get(entry.call)
+        fresh = known is None or (entry.result != UNSEEN and entry.result not in known)
+        known = results.setdefault(entry.call, set())
+        if entry.result != UNSEEN:
+            known.add(entry.result)
+        if fresh and not entry.void and not is_bookkeeping(policy, entry.name):
+            news.add(entry.call)
+    return news
 
 
 def _middle(policy: Policy, tool: str) -> int:

@@ -64,6 +64,7 @@ class Admission(msgspec.Struct, gc=False):
         """The run is stopped for this finding, by the request or by the answer to it."""
         self.action, self.reason, self.finding, self.stop = Action.STOP, finding.reason, finding, _stop(finding)
         self.tool, self.count, self.limit, self.cause = finding.tool, finding.count, finding.stop_at, why(finding)
+        self.repeat = f"{finding.tool} {finding.count}/{finding.stop_at}"
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +76,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     seen: tuple[FindingSeen, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False):
+class Result(msgspec.Struct, frozen=True, gc=False):
     """What came of an exchange. full: the answer reached the client to its end. calls: those it was given. ended: epoch seconds.
 
     blocked: the client was sent away without an answer of the model's, by a stop or an error.
@@ -359,28 +360,26 @@ def _trail_shown(trail: Trail) -> tuple[dict[str, str | int], ...]:
 
 
 def conclude(
-    record: Record, place: Place, request: Request, history: History, prints: Fingerprints, asker: Asker, policy: Policy, outcome: Outcome
+    record: Record, place: Place, request: Request, history: History, prints: Fingerprints, asker: Asker, policy: Policy, result: Result
 ) -> NudgeEnded | None:
     """Writes what came of an exchange into the record. Running it on a record that already knows changes nothing twice."""
     lane = place.lane
-    nudged = bool(place.nudges()) or outcome.nudge is not None
+    nudged = bool(place.nudges()) or result.nudge is not None
     was_open = lane.open
-    if outcome.nudge is not None and all(nudge.mark != outcome.nudge.mark for nudge in lane.nudges):
-        kept = [
-            n for n in lane.nudges if not (n.message == LOST and n.run == outcome.nudge.run and set(n.calls) & set(outcome.nudge.calls))
-        ]
-        lane.nudges = [*kept, outcome.nudge]
-    lane.pruned.extend(sorted(outcome.dropped - set(lane.pruned))[:8])
+    if result.nudge is not None and all(nudge.mark != result.nudge.mark for nudge in lane.nudges):
+        kept = [n for n in lane.nudges if not (n.message == LOST and n.run == result.nudge.run and set(n.calls) & set(result.nudge.calls))]
+        lane.nudges = [*kept, result.nudge]
+    lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
     ended = None
-    if outcome.stop is not None and place.current:
-        ended = _write_stop(record, place, outcome.stop, nudged)
-    lane.cut = not outcome.full or outcome.blocked
+    if result.stop is not None and place.current:
+        ended = _write_stop(record, place, result.stop, nudged)
+    lane.cut = not result.full or result.blocked
     lane.tail = tail_marks(request, history, prints) if lane.cut else []
-    if outcome.full and outcome.answered:
-        lane.open = bool(outcome.calls)
+    if result.full and result.answered:
+        lane.open = bool(result.calls)
         if nudged and was_open and not lane.open and lane.stop is None:
             ended = NudgeEnded("recovered")
-    _give(record, history, prints, asker, policy, outcome)
+    _give(record, history, prints, asker, policy, result)
     return ended
 
 
@@ -399,21 +398,21 @@ def _write_stop(record: Record, place: Place, stop: Stop, nudged: bool) -> Nudge
     return NudgeEnded("stopped") if nudged else None
 
 
-def _give(record: Record, history: History, prints: Fingerprints, asker: Asker, policy: Policy, outcome: Outcome) -> None:
+def _give(record: Record, history: History, prints: Fingerprints, asker: Asker, policy: Policy, result: Result) -> None:
     """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for marked retries of a success."""
-    if not outcome.answered or (not asker.named and policy.scope is not Scope.SESSION):
+    if not result.answered or (not asker.named and policy.scope is not Scope.SESSION):
         return
     same = [given for given in record.given if given.same == history.same]
     failed = next((given for given in same if given.cut), None)
-    if not outcome.full:
+    if not result.full:
         if failed is None and not asker.retry:
-            record.given.append(Given(history.same, outcome.ended, [], [], cut=True))
+            record.given.append(Given(history.same, result.ended, [], [], cut=True))
         return
     if (asker.retry and failed is None) or any(not given.cut and given.ended > asker.began for given in same):
         return
     if failed is not None:
         record.given.remove(failed)
-    if outcome.calls:
-        calls = outcome.calls[:_GIVEN_CALLS]
+    if result.calls:
+        calls = result.calls[:_GIVEN_CALLS]
         names = [name_index(record, call.name) for call in calls]
-        record.given.append(Given(history.same, outcome.ended, [prints.call(c.name, c.arguments) for c in calls], names))
+        record.given.append(Given(history.same, result.ended, [prints.call(c.name, c.arguments) for c in calls], names))

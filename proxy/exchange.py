@@ -13,9 +13,9 @@ from proxy.budgets import clamp, estimate
 from proxy.calls import Calls, Quirks, Refusal, is_stream
 from proxy.client import Client, ClientGone, Fields
 from proxy.dialects import Dialect
-from proxy.engine import Admission, Outcome, Serve, Verdict, admit, edits_of, judge, notice_of
-from proxy.errors import BadRequest, UpstreamFailed
-from proxy.events import ExchangeEnded, NudgeEnded
+from proxy.engine import Admission, Result, Serve, Verdict, admit, edits_of, judge, notice_of
+from proxy.errors import BadRequest, ProxyError, UpstreamFailed
+from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.forwarding import Forwarder
 from proxy.identity import identify
 from proxy.markup import leaked
@@ -73,12 +73,31 @@ class Exchange:
         self._plan: Admission
         self._calls: Calls
         self._verdict = Verdict()
-        self._outcome = "completed"
+        self._outcome = Outcome.FAILED
         self._nudge_ended: NudgeEnded | None = None
         self._commit: asyncio.Task[bool] | None = None
 
     async def run(self) -> None:
-        """The whole exchange. Raises `ProxyError` for a request that cannot be understood, before anything was sent or reserved."""
+        """The whole exchange. Raises `ProxyError` before anything was sent or reserved: for a request that cannot be served."""
+        try:
+            await self._admit()
+        except ProxyError as error:
+            self._emit_unserved(error)
+            raise
+        try:
+            async with self._client:
+                await self._answer()
+        except ClientGone:
+            self._outcome = Outcome.DISCONNECTED
+        except UpstreamFailed as error:
+            self._outcome = Outcome.UPSTREAM_ERROR
+            self._end(full=False)
+            await self._failed(error)
+        finally:
+            self._end(full=False)
+            await self._emit()
+
+    async def _admit(self) -> None:
         client, setting, policy = self._client, self._set, self._set.policy
         body = await client.body(setting.max_body)
         request = self._dialect.parse(body)
@@ -87,18 +106,6 @@ class Exchange:
         session = self._session = await setting.sessions.open(identity, request, policy)
         self._plan = admit(session.record, session.place, request, session.history, session.prints, session.asker, policy, session.spending)
         self._calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
-        try:
-            async with client:
-                await self._answer()
-        except ClientGone:
-            self._outcome = "disconnected"
-            self._end(full=False)
-        except UpstreamFailed as error:
-            self._outcome = "upstream_error"
-            self._end(full=False)
-            await self._failed(error)
-        finally:
-            await self._emit()
 
     def _way(self, model: str) -> Way:
         for way in self._set.ways:
@@ -113,27 +120,28 @@ class Exchange:
     async def _answer(self) -> None:
         match self._plan.serve:
             case Serve.LOCAL:
-                self._outcome = "refused" if self._plan.action is Action.REFUSE else "completed"
-                self._calls.settle(None, completed=False)
                 await self._local()
+                self._outcome = Outcome.REFUSED if self._plan.action is Action.REFUSE else Outcome.COMPLETED
             case Serve.FINAL:
                 await self._conclude("", reserved=True)
+                self._outcome = Outcome.COMPLETED
             case Serve.FORWARD:
-                await self._forward()
+                self._outcome = await self._forward()
 
     # ---- an answer of the upstream's
 
-    async def _forward(self) -> None:
+    async def _forward(self) -> Outcome:
         response = await self._calls.send(self._with_wishes(self._plan.edits))
         if isinstance(response, Refusal):
-            self._outcome = "upstream_error"
             self._calls.settle(None, completed=False)
             self._end(full=False)
             await self._whole_response(response.response.status, response.response.headers, response.body)
-        elif is_stream(response):
+            return Outcome.UPSTREAM_ERROR
+        if is_stream(response):
             await self._stream(response)
         else:
             await self._whole(response)
+        return Outcome.COMPLETED
 
     def _with_wishes(self, edits: Edits) -> Edits:
         """The edits with what Lastcall itself wants of the upstream: a stream's usage, and no more output than was granted."""
@@ -381,14 +389,13 @@ class Exchange:
     # ---- afterwards
 
     def _end(self, *, full: bool, choices: Sequence[Choice] = (), answered: bool = True, blocked: bool = False) -> None:
-        """Hands what came of the exchange to the store, beside the last bytes. Calls not settled yet are settled with nothing."""
+        """Hands what came of the exchange to the store, once, beside the last bytes."""
         if self._commit is not None:
             return
         session, plan, clock = self._session, self._plan, self._set.clock
-        if not session.settlements:
-            self._calls.settle(None, completed=False)
+        self._calls.close()
         dropped = self._verdict.finding.calls if self._verdict.finding is not None and self._verdict.drop else frozenset[int]()
-        outcome = Outcome(
+        result = Result(
             ended=session.asker.began + clock() - self._started,
             full=full,
             calls=tuple(call for choice in choices[:1] for call in choice.calls),
@@ -398,7 +405,23 @@ class Exchange:
             stop=plan.stop,
             dropped=dropped,
         )
-        self._nudge_ended, self._commit = self._set.sessions.commit(session, outcome, choices)
+        self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
+
+    def _emit_unserved(self, error: ProxyError) -> None:
+        seconds = self._set.clock() - self._started
+        self._set.telemetry.emit(
+            ExchangeEnded(
+                dialect=self._dialect.name,
+                model="",
+                session="",
+                lane=0,
+                step=0,
+                action=Action.ALLOW,
+                status=error.status,
+                outcome=Outcome.FAILED if error.status >= 500 else Outcome.REFUSED,
+                overhead_seconds=seconds,
+            )
+        )
 
     async def _emit(self) -> None:
         if self._commit is not None:
@@ -419,7 +442,7 @@ class Exchange:
                 tool=plan.tool,
                 count=plan.count,
                 limit=plan.limit,
-                status=499 if self._outcome == "disconnected" else self._client.status or 500,
+                status=499 if self._outcome is Outcome.DISCONNECTED else self._client.status or 500,
                 outcome=self._outcome,
                 streamed=session.request.stream,
                 degraded=session.opened is None,

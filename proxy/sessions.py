@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.budgets import REASONS, Spending, estimate
-from proxy.engine import Outcome, conclude
+from proxy.engine import Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.fingerprint import Fingerprints
@@ -237,14 +237,14 @@ class Sessions:
                 raise
             return None
 
-    def commit(self, session: Session, outcome: Outcome, choices: Sequence[Choice]) -> tuple[NudgeEnded | None, asyncio.Task[bool]]:
+    def commit(self, session: Session, result: Result, choices: Sequence[Choice]) -> tuple[NudgeEnded | None, asyncio.Task[bool]]:
         """Writes what came of the exchange, beside the answer's last bytes. choices: what the client was given.
 
         The task says whether the store took it.
         """
-        ended = _conclude(session, outcome)
-        links = self._links_after(session, choices) if outcome.full else []
-        task = asyncio.create_task(self._commit(session, outcome, links))
+        ended = _conclude(session, result)
+        links = self._links_after(session, choices) if result.full else []
+        task = asyncio.create_task(self._commit(session, result, links))
         self._committing[session.key] = task
         for link in links:
             self._linked[link] = session.key
@@ -257,7 +257,7 @@ class Sessions:
         for link in links:
             self._linked.pop(link, None)
 
-    async def _commit(self, session: Session, outcome: Outcome, links: Sequence[bytes]) -> bool:
+    async def _commit(self, session: Session, result: Result, links: Sequence[bytes]) -> bool:
         settlements: Sequence[Settlement] = session.settlements
         version = session.opened.version if session.opened is not None else 0
         try:
@@ -271,7 +271,7 @@ class Sessions:
                 settlements, version = [], done.version
                 session.record = load(done.record, session.keys.secret_id())
                 _place(session)
-                _conclude(session, outcome)
+                _conclude(session, result)
         except StoreUnavailable as error:
             self._noted(StoreOperation.COMMIT, error)
         return False
@@ -305,8 +305,8 @@ def _place(session: Session) -> None:
     session.place = absorb(session.record, session.request, session.history, session.prints, session.asker, whole=whole)
 
 
-def _conclude(session: Session, outcome: Outcome) -> NudgeEnded | None:
-    return conclude(session.record, session.place, session.request, session.history, session.prints, session.asker, session.policy, outcome)
+def _conclude(session: Session, result: Result) -> NudgeEnded | None:
+    return conclude(session.record, session.place, session.request, session.history, session.prints, session.asker, session.policy, result)
 
 
 def _label(key: bytes) -> str:

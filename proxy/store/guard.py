@@ -20,6 +20,7 @@ from proxy.store.contract import SETTLED_SECONDS, Clock, Committed, Opened, Rese
 # still knows that it had applied one whose reply was lost.
 _MAX_OWED = 10_000
 _OWED_SECONDS = SETTLED_SECONDS - 60
+_SECRET_SECONDS = 10.0
 
 _Answer = TypeVar("_Answer")
 
@@ -59,6 +60,8 @@ class GuardedStore:
         self._failed_at = 0.0
         self._probing = False
         self._secret: bytes | None = None
+        self._secret_read_at = 0.0
+        self._rereading: asyncio.Task[None] | None = None
         self._owed: deque[_Owed] = deque(maxlen=_MAX_OWED)
         self._delivery: asyncio.Task[None] | None = None
 
@@ -68,13 +71,26 @@ class GuardedStore:
         return self._cause is None
 
     async def secret(self) -> bytes:
-        """The shared secret; the fallback while the store is away. Never raises."""
+        """The shared secret; the fallback while the store is away. Never raises.
+
+        Read again now and then, beside the requests: a store emptied while it ran hands out another one, and replicas must agree.
+        """
         if self._secret is None:
             try:
-                self._secret = await self._call(self._store.secret)
+                await self._read_secret()
             except StoreUnavailable:
                 return self._fallback_secret
-        return self._secret
+        elif not 0 <= self._clock() - self._secret_read_at < _SECRET_SECONDS and (self._rereading is None or self._rereading.done()):
+            self._rereading = asyncio.create_task(self._reread_secret())
+        return self._secret or self._fallback_secret
+
+    async def _read_secret(self) -> None:
+        self._secret = await self._call(self._store.secret)
+        self._secret_read_at = self._clock()
+
+    async def _reread_secret(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._read_secret()
 
     async def find(self, links: Sequence[bytes]) -> bytes | None:
         return await self._call(lambda: self._store.find(links))

@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
-from weakref import WeakSet
 
 import aiohttp
 from yarl import URL
@@ -53,7 +52,7 @@ class Response:
     headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
     """
 
-    __slots__ = ("__weakref__", "_answer", "_look", "_upstream", "_waiting", "headers", "reason", "status")
+    __slots__ = ("_answer", "_look", "_upstream", "_waiting", "headers", "reason", "status")
 
     def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", *, plain: bool) -> None:
         self._answer = answer
@@ -99,7 +98,7 @@ class Response:
             self._waiting = False
 
     def _look_after(self) -> None:
-        """Ends a wait on a connection that is gone: of a chunk that is none, aiohttp tells the connection and not the reader."""
+        """Ends a wait on a connection that is gone. aiohttp does not: not after a chunk that is none, nor when the pool is closed."""
         self._look = None
         connection = self._answer.connection
         if not self._waiting or connection is None:
@@ -184,7 +183,6 @@ class Upstream:
         # other side does not take nor a header that drips.
         self._patience = target.connect_timeout + 2 * target.read_timeout
         self._timeout = aiohttp.ClientTimeout(connect=target.connect_timeout, sock_read=target.read_timeout)
-        self._answers: WeakSet[Response] = WeakSet()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0,
@@ -235,14 +233,10 @@ class Upstream:
                 answer = await self._attempt(request)
         except _FAILURES as error:
             raise (request.broken or self.failed(error)) from None
-        response = Response(answer, self, plain=plain)
-        self._answers.add(response)
-        return response
+        return Response(answer, self, plain=plain)
 
     async def close(self) -> None:
-        """Closes every connection. Answers still being read break off; aiohttp alone would leave their readers waiting for ever."""
-        for response in list(self._answers):
-            response.close()
+        """Closes every connection. Answers still being read break off."""
         await self._session.close()
 
     async def _attempt(self, request: _Request) -> aiohttp.ClientResponse:

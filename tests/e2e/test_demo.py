@@ -81,7 +81,7 @@ def running_sum(numbers: Any) -> list[int]:
     return sums[1:]
 
 
-def test_it_tells_what_happened_and_not_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_tells_what_happened_and_not_a_story(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """With a model that answers by itself nothing is nudged, stopped or saved, and the output says so, in plain text."""
     scenes = (demo.Scene("Alone", ANSWERS_AFTER_TWO, protected=False), demo.Scene("Watched", ANSWERS_AFTER_TWO, protected=True))
     monkeypatch.setattr(demo, "SCENES", scenes)
@@ -93,6 +93,7 @@ def test_it_tells_what_happened_and_not_a_story(monkeypatch: pytest.MonkeyPatch)
     assert "nudge" not in text
     assert "Lastcall saved 0 upstream calls, 0 tokens (0%), $0.0000.\n" in text
     assert "\x1b" not in text
+    assert capfd.readouterr().err == ""
     assert threading.active_count() == before
     assert time.monotonic() - started < 30
 

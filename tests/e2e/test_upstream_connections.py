@@ -74,8 +74,9 @@ async def test_an_abandoned_answer_ends_at_the_upstream(ending: str) -> None:
         await asyncio.wait_for(ended.wait(), 5)
 
 
-async def test_closing_the_upstream_ends_what_is_under_way() -> None:
+async def test_closing_the_upstream_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers in the middle of an answer and requests without one are told, not left waiting."""
+    monkeypatch.setattr("proxy.upstream.http._LOOK_EVERY", 0.05)
 
     async def talk(reader: Reader, writer: Writer) -> None:
         writer.write(CHUNKED)
@@ -363,7 +364,7 @@ async def test_a_slow_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     """Looking at a connection again and again does it no harm."""
     monkeypatch.setattr("proxy.upstream.http._LOOK_EVERY", 0.01)
 
-    async def slow(_: Reader, writer: Writer) -> None:
+    async def slow(reader: Reader, writer: Writer) -> None:
         writer.write(CHUNKED)
         for _ in range(3):
             await asyncio.sleep(0.05)
