@@ -43,8 +43,7 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
 
 def judged(policy: Policy, entry: Entry) -> bool:
     """Whether a call can be a repeat at all: exempt tools never are, finish tools only when they fail."""
-    rule = policy.tools.get(entry.name)
-    if rule is not None and rule.exempt:
+    if policy.tools and (rule := policy.tools.get(entry.name)) is not None and rule.exempt:
         return False
     return entry.name not in policy.finish_tools or entry.failed
 
@@ -65,6 +64,14 @@ def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) 
     if tally.results.get(call, UNSEEN) not in (UNSEEN, trail.relapsed[call]):
         return ladder
     return Ladder(ladder.nudge_at, min(ladder.stop_at, RELAPSE_STOPS_AT))
+
+
+def least_stop(policy: Policy) -> int | None:
+    """The lowest stop rung that any call can have; None when none has one."""
+    ladder = policy.ladders.get(Reason.REPEATED_CALL)
+    rungs = [rule.stop_at for rule in policy.tools.values() if rule.sets_stop]
+    rungs += [ladder.stop_at, min(ladder.stop_at, RELAPSE_STOPS_AT)] if ladder is not None and ladder.stop_at is not None else []
+    return min((rung for rung in rungs if rung is not None), default=None)
 
 
 def tally(trail: Trail, policy: Policy) -> Tally:
@@ -88,6 +95,9 @@ def next_count(trail: Trail, policy: Policy, now: Tally, call: int) -> int:
 
 
 def _distinct(step: Step, policy: Policy) -> set[int]:
+    if len(step.calls) == 1:  # nearly every message
+        entry = step.calls[0]
+        return {entry.call} if judged(policy, entry) else set()
     return {entry.call for entry in step.calls if judged(policy, entry)}
 
 

@@ -41,7 +41,7 @@ class Admission(msgspec.Struct, gc=False):
     """The decision on a request.
 
     stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
-    `x-lastcall-repeat`. armed: one more message could reach a stop rung. count/limit/tool describe what `reason` is about.
+    `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what `reason` is about.
     """
 
     action: Action = Action.ALLOW
@@ -59,6 +59,7 @@ class Admission(msgspec.Struct, gc=False):
     spent: float | None = None
     repeat: str | None = None
     seen: tuple[FindingSeen, ...] = ()
+    counts: Tally | None = None
 
     def stop_for(self, finding: Finding) -> None:
         """The run is stopped for this finding, by the request or by the answer to it."""
@@ -100,7 +101,7 @@ def admit(
 ) -> Admission:
     """Decides on a request. Budgets speak first, then a stop that stands, then what the trail shows."""
     counts = tally(place.trail, policy)
-    plan = Admission(repeat=_repeat(place.trail, counts, policy))
+    plan = Admission(repeat=_repeat(place.trail, counts, policy), counts=counts)
     if policy.mode is Mode.OBSERVE:
         return _observed(plan, record, place, counts, request, history, prints, policy, spending)
     if spending.refused is not None:
@@ -262,11 +263,11 @@ def runaway(policy: Policy, begun: dict[str, int], *, coming: int = 0) -> bool:
     return max(begun.values(), default=0) + coming >= ladder.stop_at
 
 
-def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy) -> Verdict:
-    """Decides on an answer's calls: none to object to, some to leave out, or the run to stop."""
+def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy, counts: Tally | None = None) -> Verdict:
+    """Decides on an answer's calls: none to object to, some to leave out, or the run to stop. counts: the trail's tally, if at hand."""
     if not any(choice.calls for choice in answer.choices):
         return Verdict()
-    counts = tally(place.trail, policy)
+    counts = counts or tally(place.trail, policy)
     drop: set[tuple[int, int]] = set()
     first: Finding | None = None
     emptied = False

@@ -173,7 +173,7 @@ class Exchange:
 
     def _judge(self, answer: Answer) -> Verdict:
         """What the calls of an answer amount to; in observe mode it is only noted."""
-        verdict = judge(self._session.place, answer, self._session.prints, self._set.policy)
+        verdict = judge(self._session.place, answer, self._session.prints, self._set.policy, self._plan.counts)
         if self._set.policy.mode is Mode.OBSERVE and verdict.finding is not None:
             stop = verdict.stop if self._session.place.lane.stop is None else None
             self._plan.stop = self._plan.stop or stop
@@ -201,7 +201,7 @@ class Exchange:
             mute=mute,
             write=self._write,
             ending=self._went_through,
-            objects=lambda answer: bool(judge(self._session.place, answer, self._session.prints, policy).drop),
+            objects=lambda answer: bool(judge(self._session.place, answer, self._session.prints, policy, plan.counts).drop),
         )
         try:
             async for chunk in _paced(response.chunks(), self._keep_alive) if plan.armed else response.chunks():

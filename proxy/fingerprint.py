@@ -12,7 +12,7 @@ import json
 import math
 import re
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ UNSEEN = 0  # the hash of a result that has not arrived
 _DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool comes near
 _EXACT_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,200})")
 _CACHE_SIZE = 8192
+_Key = TypeVar("_Key", int, bytes)
 _LONG = 32_768  # results over this many characters are normalised at both ends only
 
 
@@ -30,13 +31,12 @@ class Fingerprints:
     def __init__(self, secret: bytes, *, loose: bool) -> None:
         self._secret = secret
         self._loose = loose
-        self._calls: dict[bytes, int] = {}
+        self._calls: dict[int, int] = {}
         self._results: dict[bytes, int] = {}
 
     def call(self, name: str, arguments: str) -> int:
         """The identity of a call."""
-        raw = f"{name}\0{arguments}".encode("utf-8", "surrogatepass")
-        key = blake2b(raw, digest_size=16, key=self._secret).digest()
+        key = hash((name, arguments))  # keyed at random by the interpreter; the content itself is not kept
         found = self._calls.get(key)
         if found is None:
             text = f"{name}\0{canonical(arguments, loose=self._loose)}"
@@ -60,14 +60,12 @@ class Fingerprints:
         return self._digest(*parts) or 1
 
     def _digest(self, *parts: bytes) -> int:
-        hasher = blake2b(digest_size=8, key=self._secret)
-        for part in parts:
-            hasher.update(len(part).to_bytes(4, "little"))
-            hasher.update(part)
-        return int.from_bytes(hasher.digest(), "little")
+        lengths = b"".join([len(part).to_bytes(4, "little") for part in parts])  # so that no two lists of parts are alike
+        joined = b"".join([len(parts).to_bytes(4, "little"), lengths, *parts])
+        return int.from_bytes(blake2b(joined, digest_size=8, key=self._secret).digest(), "little")
 
 
-def _keep(cache: dict[bytes, int], key: bytes, value: int) -> int:
+def _keep(cache: dict[_Key, int], key: _Key, value: int) -> int:
     if len(cache) >= _CACHE_SIZE:
         del cache[next(iter(cache))]
     cache[key] = value

@@ -91,7 +91,8 @@ def read(request: Request, prints: Fingerprints) -> History:
         if speaker.role is Role.ASSISTANT:
             calls = [SeenCall(prints.call(call.name, call.arguments), call.name, call.id) for call in speaker.calls]
             last = _match_results(calls, request.items, start + 1, end)
-            messages.append(Message(answer_identity(text_of(speaker.content), speaker.calls, calls, prints), tuple(calls), start, last))
+            text = "" if calls else text_of(speaker.content)
+            messages.append(Message(answer_identity(text, speaker.calls, calls, prints), tuple(calls), start, last))
         spoke = messages[-1].calls if messages else None
         for index in range(start, end):
             if request.items[index].role is Role.USER:
@@ -112,18 +113,23 @@ def _turns(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
 
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> int:
+    """Gives each result to the first call with its id that has none yet; one without an id to the first call that waits."""
     last = -1
+    waiting: dict[str | None, list[SeenCall]] = {}
+    for call in reversed(calls):
+        waiting.setdefault(call.id, []).append(call)
+    unnamed = iter(calls)
     for index in range(start, end):
         item = items[index]
         if item.role is not Role.TOOL:
             continue
         last = index
-        waiting = [call for call in calls if call.item < 0]
-        call = next((call for call in waiting if call.id == item.call_id), None)
-        if call is None and item.call_id is None and waiting:
-            call = waiting[0]
-        if call is not None:
-            call.content, call.item, call.failed = item.content or b'""', index, item.failed
+        same = waiting.get(item.call_id)
+        found = same.pop() if same else None
+        if found is None and item.call_id is None:
+            found = next((call for call in unnamed if call.item < 0), None)
+        if found is not None and found.item < 0:
+            found.content, found.item, found.failed = item.content or b'""', index, item.failed
     return last
 
 
@@ -131,8 +137,8 @@ def answer_identity(text: str, calls: Sequence[ToolCall], seen: Sequence[SeenCal
     """The identity of an assistant message: ids and fingerprints of its calls, or its text when it made none."""
     if not seen:
         return prints.digest(b"text", text.strip().encode("utf-8", "surrogatepass"))
-    parts = [f"{call.id}\0{seen.fingerprint}".encode("utf-8", "surrogatepass") for call, seen in zip(calls, seen, strict=True)]
-    return prints.digest(b"calls", *parts)
+    named = "\0".join([f"{call.id}\1{known.fingerprint}" for call, known in zip(calls, seen, strict=True)])
+    return prints.digest(b"calls", named.encode("utf-8", "surrogatepass"))
 
 
 def _same(items: Sequence[Item], messages: list[Message], seed: int, prints: Fingerprints) -> int:

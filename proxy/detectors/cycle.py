@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from proxy.counting import Tally, judged
 from proxy.models import Finding, Reason
 from proxy.policy import Ladder, Policy
-from proxy.trail import Entry, Trail
+from proxy.trail import Entry, Step, Trail
 
 LONGEST = 6
 
@@ -23,7 +23,7 @@ class Cycle:
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         places = _places(trail, policy)
-        for period in range(2, LONGEST + 1):
+        for period in range(2, LONGEST + 1) if places else ():
             rounds = (_matching(places, period) + period) // period
             finding = self._finding(places, period, rounds, trail, policy)
             if finding is not None and finding.nudges:
@@ -73,12 +73,24 @@ def _most_patient(ladders: Sequence[Ladder | None]) -> Ladder | None:
 
 
 def _places(trail: Trail, policy: Policy) -> list[_Place]:
-    places = []
-    for step in trail.steps:
-        pairs = tuple(sorted({(entry.call, entry.result) for entry in step.calls if judged(policy, entry)}))
-        if pairs:
-            places.append(pairs)
-    return places
+    """The messages of the trail; none when the newest one is not among the `LONGEST` before it, for then there is no round."""
+    newest: list[_Place] = []
+    for step in reversed(trail.steps):
+        place = _place(step, policy)
+        if place:
+            newest.append(place)
+            if len(newest) > LONGEST:
+                break
+    if not newest or newest[0] not in newest[1:]:
+        return []
+    return [place for step in trail.steps if (place := _place(step, policy))]
+
+
+def _place(step: Step, policy: Policy) -> _Place:
+    if len(step.calls) == 1:
+        entry = step.calls[0]
+        return ((entry.call, entry.result),) if judged(policy, entry) else ()
+    return tuple(sorted({(entry.call, entry.result) for entry in step.calls if judged(policy, entry)}))
 
 
 def _matching(places: Sequence[_Place], period: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from proxy.counting import Tally, judged, ladder_of, next_count
+from proxy.counting import Tally, judged, ladder_of, least_stop, next_count
 from proxy.models import Finding, Reason
 from proxy.policy import Policy
 from proxy.trail import Entry, Trail
@@ -21,8 +21,12 @@ class RepeatedCall:
         return self._findings(trail, tally, policy, calls, {entry.call: next_count(trail, policy, tally, entry.call) for entry in calls})
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        names = {entry.call: entry.name for step in trail.steps for entry in step.calls}
-        for call in tally.counts:
+        least = least_stop(policy)
+        near = {call for call, count in tally.counts.items() if least is not None and count + 1 >= least}
+        if not near:
+            return False
+        names = {entry.call: entry.name for step in trail.steps for entry in step.calls if entry.call in near}
+        for call in near:
             ladder = ladder_of(policy, trail, tally, call, names.get(call, ""))
             if ladder is not None and ladder.stop_at is not None and next_count(trail, policy, tally, call) >= ladder.stop_at:
                 return True
