@@ -33,6 +33,7 @@ class Fingerprints:
         self._loose = loose
         self._calls: dict[int, int] = {}
         self._results: dict[bytes, int] = {}
+        self._texts: dict[int, int] = {}
 
     def call(self, name: str, arguments: str) -> int:
         """The identity of a call."""
@@ -53,6 +54,14 @@ class Fingerprints:
         found = self._results.get(key)
         if found is None:
             found = _keep(self._results, key, self._digest(b"result", _normal_content(content)) | 1)
+        return found
+
+    def text(self, kind: str, text: str) -> int:
+        """The identity of a text, cached: for what comes back in every request of a session."""
+        key = hash((kind, text))
+        found = self._texts.get(key)
+        if found is None:
+            found = _keep(self._texts, key, self.digest(kind.encode(), text.encode("utf-8", "surrogatepass")))
         return found
 
     def digest(self, *parts: bytes) -> int:

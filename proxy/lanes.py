@@ -211,7 +211,7 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
         if not user.follows_answer and not lane.starts and not (lane.cut and tail):
             continue
         text = text_of(request.items[user.item].content)
-        mark = prints.digest(b"user", text.strip().encode("utf-8", "surrogatepass"))
+        mark = prints.text("user", text.strip())
         if user.follows_answer:
             if mark not in known and from_person(text):
                 start = user.before
@@ -237,7 +237,7 @@ def tail_marks(request: Request, history: History, prints: Fingerprints) -> list
     """Identities of the user texts after the last answer, to tell later whether a person added one."""
     tail: list[UserText] = [user for user in history.users if user.before == len(history.messages)]
     texts = [text_of(request.items[user.item].content).strip() for user in tail]
-    return [prints.digest(b"user", text.encode("utf-8", "surrogatepass")) for text in texts]
+    return [prints.text("user", text) for text in texts]
 
 
 # ---- the trail

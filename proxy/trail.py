@@ -97,7 +97,7 @@ def read(request: Request, prints: Fingerprints) -> History:
         for index in range(start, end):
             if request.items[index].role is Role.USER:
                 users.append(UserText(index, len(messages), spoke == ()))
-    seed = prints.digest(b"seed", text_of(request.items[users[0].item].content).strip().encode("utf-8", "surrogatepass")) if users else 0
+    seed = prints.text("seed", text_of(request.items[users[0].item].content).strip()) if users else 0
     return History(tuple(messages), tuple(users), seed, _same(request.items, messages, seed, prints))
 
 
@@ -114,6 +114,10 @@ def _turns(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> int:
     """Gives each result to the first call with its id that has none yet; one without an id to the first call that waits."""
+    if len(calls) == 1 and end == start + 1 and items[start].role is Role.TOOL and items[start].call_id == calls[0].id:
+        call, item = calls[0], items[start]  # nearly every turn
+        call.content, call.item, call.failed = item.content or b'""', start, item.failed
+        return start
     last = -1
     waiting: dict[str | None, list[SeenCall]] = {}
     for call in reversed(calls):
@@ -136,9 +140,9 @@ def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end
 def answer_identity(text: str, calls: Sequence[ToolCall], seen: Sequence[SeenCall], prints: Fingerprints) -> int:
     """The identity of an assistant message: ids and fingerprints of its calls, or its text when it made none."""
     if not seen:
-        return prints.digest(b"text", text.strip().encode("utf-8", "surrogatepass"))
+        return prints.text("text", text.strip())
     named = "\0".join([f"{call.id}\1{known.fingerprint}" for call, known in zip(calls, seen, strict=True)])
-    return prints.digest(b"calls", named.encode("utf-8", "surrogatepass"))
+    return prints.text("calls", named)
 
 
 def _same(items: Sequence[Item], messages: list[Message], seed: int, prints: Fingerprints) -> int:
