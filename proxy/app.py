@@ -81,7 +81,9 @@ class Front:
 
 
 async def _tell(client: Client, dialect: Dialect, error: ProxyError) -> None:
-    """An error response, or the end of a stream already under way."""
+    """An error response, or the end of a stream already under way; nothing after an answer that is whole."""
+    if client.ended:
+        return
     if client.status is not None:
         await client.write(dialect.stream_error(error.code, error.message, None), more=False)
         return
@@ -140,10 +142,10 @@ async def _forward(setting: Setting, client: Client, method: str, path: str, que
                 response.close()
             await client.write(b"", more=False)
     except UpstreamFailed as error:
+        # A body under way cannot say that it broke off: left without an end, it makes the server break the connection off too.
         if client.status is None:
             status = error.status
             raise
-        raise ConnectionError("the upstream broke off in an answer that cannot say so") from None
     finally:
         setting.telemetry.emit(UnjudgedEnded(status=status, seconds=setting.clock() - started))
 

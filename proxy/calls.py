@@ -63,7 +63,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Calls:
-    """Makes the calls of one exchange. Every call must be settled exactly once, by `settle`."""
+    """Makes the calls of one exchange. Every call must be settled, by `settle`; no call is settled twice."""
 
     def __init__(
         self,
@@ -132,30 +132,33 @@ class Calls:
         self._asked = True
         try:
             response = await self._upstream.send("POST", self._path, self._query, self._client.fields, body, plain=True)
-            if response.status < 400:
-                return response
             kind = UpstreamError.of_status(response.status)
-            self._fail(kind)
-            return Refusal(response, await response.read(_ERROR_BODY))
+            if kind is None:
+                return response
+            refusal = Refusal(response, await response.read(_ERROR_BODY))
         except UpstreamFailed as error:
-            self._fail(_kind_of(error))
+            self.cut(error)
+            unheard = _kind_of(error) is UpstreamError.UNREACHABLE
+            self.settle(None if unheard else Answer(), completed=False)
             raise
-
-    def _fail(self, kind: UpstreamError | None) -> None:
-        if kind is not None:
-            self.account.errors += (kind,)
+        self.account.errors += (kind,)
+        return refusal
 
     def cut(self, error: UpstreamFailed) -> None:
-        """Notes that an answer broke off."""
-        self._fail(UpstreamError.CUT if isinstance(error, UpstreamCut) else _kind_of(error))
+        """Notes that an answer broke off, or never began."""
+        self.account.errors += (_kind_of(error),)
 
-    def reported(self) -> None:
-        """Notes an error inside a successful answer."""
-        self._fail(UpstreamError.REPORTED)
+    def complete(self, answer: Answer) -> None:
+        """Ends the call under way with the whole of its answer, which may be an error that the upstream reported."""
+        if answer.error and self._session.lease not in self._settled:
+            self.account.errors += (UpstreamError.REPORTED,)
+        self.settle(answer, completed=True)
 
     def settle(self, answer: Answer | None, *, completed: bool) -> None:
-        """Ends the call under way: what it cost (nothing without an answer), and whether it counts as a step."""
+        """Ends the call under way: what it cost (nothing without an answer), and whether it counts as a step. The first word stands."""
         account, session = self.account, self._session
+        if session.lease in self._settled:
+            return
         self._settled.add(session.lease)
         if self._asked:
             account.seconds += self._clock() - self._since
@@ -172,29 +175,25 @@ class Calls:
 
     def close(self) -> None:
         """Settles what is still open: a call that was broken off pays for its input, one that was never made gives its lease back."""
-        if self._session.lease not in self._settled:
-            self.settle(Answer() if self._asked else None, completed=False)
+        self.settle(Answer() if self._asked else None, completed=False)
 
     async def whole_answer(self, edits: Edits) -> Answer | None:
         """One call, read to its end and settled; None when it failed in any way."""
         try:
             response = await self.send(edits)
-            if isinstance(response, Refusal):
-                self.settle(None, completed=False)
-                return None
-            if is_stream(response):
-                answer = await self._aggregated(response)
-            else:
-                answer = self._dialect.read_answer(await response.read())
-        except UpstreamFailed as error:
-            self.cut(error)
+        except UpstreamFailed:
+            return None
+        if isinstance(response, Refusal):
             self.settle(None, completed=False)
             return None
-        self.settle(answer, completed=True)
-        if answer.error:
-            self.reported()
+        try:
+            answer = await self._aggregated(response) if is_stream(response) else self._dialect.read_answer(await response.read())
+        except UpstreamFailed as error:
+            self.cut(error)
+            self.settle(Answer(), completed=False)
             return None
-        return answer
+        self.complete(answer)
+        return None if answer.error else answer
 
     async def _aggregated(self, response: Response) -> Answer:
         splitter, reader = Splitter(), self._dialect.reader()
@@ -211,4 +210,6 @@ def is_stream(response: Response) -> bool:
 
 
 def _kind_of(error: UpstreamFailed) -> UpstreamError:
+    if isinstance(error, UpstreamCut):
+        return UpstreamError.CUT
     return UpstreamError.TIMEOUT if error.status == 504 else UpstreamError.UNREACHABLE

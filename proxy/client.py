@@ -16,22 +16,24 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Fields = Iterable[tuple[bytes, bytes]]
 
+_ZSTD_STEP = 1024  # bytes decoded at once: four of them can stand for 128 KiB
+
 
 class ClientGone(Exception):
     """The client closed its connection before it had its answer."""
 
 
 class Client:
-    """One request and the way back. `status` is what was sent, None before anything was."""
+    """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
 
-    __slots__ = ("_ended", "_receive", "_send", "_task", "_watch", "fields", "gone", "headers", "status")
+    __slots__ = ("_receive", "_send", "_task", "_watch", "ended", "fields", "gone", "headers", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(self.fields)}
         self.status: int | None = None
         self.gone = False
-        self._ended = False
+        self.ended = False
         self._receive = receive
         self._send = send
         self._watch: asyncio.Task[None] | None = None
@@ -83,7 +85,7 @@ class Client:
     async def _notice(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if self._ended:  # a server says so too once the response is complete
+        if self.ended:  # a server says so too once the response is complete
             return
         self.gone = True
         if self._task is not None:
@@ -96,7 +98,7 @@ class Client:
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Sends a piece of the body; the last one with more=False."""
-        self._ended = not more
+        self.ended = not more
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def whole(self, status: int, fields: Fields, body: bytes) -> None:
@@ -151,11 +153,24 @@ def _inflated(body: bytes, name: str, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+    frame: zstandard.ZstdDecompressionObj | None = None
     try:
-        with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(body, read_across_frames=True) as reader:
-            decoded = reader.read(limit + 1)
+        for start in range(0, len(body), _ZSTD_STEP):
+            part = body[start : start + _ZSTD_STEP]
+            while part:
+                frame = frame or decoder.decompressobj()
+                pieces.append(frame.decompress(part))
+                size += len(pieces[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                if not frame.eof:
+                    break
+                part, frame = frame.unused_data, None  # zstd data may be several frames
     except zstandard.ZstdError as error:
         raise BadRequest("the request body is not zstd data, as content-encoding says it is") from error
-    if len(decoded) > limit:
-        raise _too_large(limit)
-    return decoded
+    if frame is not None:
+        raise BadRequest("the request body is no complete zstd data, as content-encoding says it is")
+    return b"".join(pieces)

@@ -6,6 +6,7 @@ that means in practice. The calls of one message happened at once: equal ones co
 """
 
 from collections.abc import Iterable, Sequence
+from typing import assert_never
 
 import msgspec
 
@@ -69,9 +70,9 @@ def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) 
 def least_stop(policy: Policy) -> int | None:
     """The lowest stop rung that any call can have; None when none has one."""
     ladder = policy.ladders.get(Reason.REPEATED_CALL)
-    rungs = [rule.stop_at for rule in policy.tools.values() if rule.sets_stop]
-    rungs += [ladder.stop_at, min(ladder.stop_at, RELAPSE_STOPS_AT)] if ladder is not None and ladder.stop_at is not None else []
-    return min((rung for rung in rungs if rung is not None), default=None)
+    rungs = [] if ladder is None else [ladder.stop_at, *(rule.stop_at for rule in policy.tools.values() if rule.sets_stop)]
+    known = [rung for rung in rungs if rung is not None]
+    return min(RELAPSE_STOPS_AT, *known) if known else None
 
 
 def tally(trail: Trail, policy: Policy) -> Tally:
@@ -83,15 +84,21 @@ def tally(trail: Trail, policy: Policy) -> Tally:
             return _consecutive(trail.steps, policy)
         case Counting.CUMULATIVE:
             return _cumulative(trail, policy)
+        case _:
+            assert_never(policy.counting)
 
 
-def next_count(trail: Trail, policy: Policy, now: Tally, call: int) -> int:
-    """What a call's count would be if the next message made it (its result unknown: no news)."""
-    if call in now.forgiven:
-        return now.counts.get(call, 0)
-    if policy.counting is Counting.CONSECUTIVE and not (trail.steps and _distinct(trail.steps[-1], policy) == {call}):
-        return 1
-    return now.counts.get(call, 0) + 1
+def next_count(now: Tally, call: int) -> int:
+    """The most that a call's count can be after the next message."""
+    return now.counts.get(call, 0) + (call not in now.forgiven)
+
+
+def coming_counts(trail: Trail, policy: Policy, now: Tally, calls: Sequence[Entry]) -> dict[int, int]:
+    """What the counts of these calls would be if the next message made them, their results unknown: only a call never made is news."""
+    if policy.counting is Counting.CUMULATIVE:
+        return {entry.call: next_count(now, entry.call) for entry in calls}
+    after = tally(msgspec.structs.replace(trail, steps=(*trail.steps, Step(tuple(calls)))), policy)
+    return {entry.call: after.counts.get(entry.call, 0) for entry in calls}
 
 
 def _distinct(step: Step, policy: Policy) -> set[int]:
@@ -110,12 +117,13 @@ def _no_progress(trail: Trail, policy: Policy) -> Tally:
     results: dict[int, set[int]] = {}
     middles = {entry.call: _middle(policy, entry.name) for step in trail.steps for entry in step.calls if entry.call in trail.nudged}
     forgiven: set[int] = set()
-    for step in trail.steps:
+    for number, step in enumerate(trail.steps):
+        nudged = {call for call, at in trail.nudged.items() if at <= number}
         if step.after_compaction:
-            forgiven = set(results) - trail.nudged
+            forgiven = set(results) - nudged
         renewed = _learn(step, results, policy)
         if renewed:  # what was nudged falls back to the middle of its ladder, unless the news is its own
-            counts = {call: min(count, middles[call] - 1) for call, count in counts.items() if call in middles and call not in renewed}
+            counts = {call: min(count, middles[call] - 1) for call, count in counts.items() if call in nudged and call not in renewed}
         for call in _distinct(step, policy):
             if call in forgiven:
                 forgiven.discard(call)
@@ -150,6 +158,8 @@ def _consecutive(steps: Sequence[Step], policy: Policy) -> Tally:
     counts: dict[int, int] = {}
     previous: set[int] = set()
     for step in steps:
+        if not step.calls:
+            continue
         distinct = _distinct(step, policy)
         alone = len(distinct) == 1 and distinct == previous
         counts = {call: counts.get(call, 0) + 1 if alone else 1 for call in distinct}

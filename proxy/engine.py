@@ -41,7 +41,8 @@ class Admission(msgspec.Struct, gc=False):
     """The decision on a request.
 
     stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
-    `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what `reason` is about.
+    `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what
+    `reason` is about.
     """
 
     action: Action = Action.ALLOW
@@ -80,7 +81,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 class Result(msgspec.Struct, frozen=True, gc=False):
     """What came of an exchange. full: the answer reached the client to its end. calls: those it was given. ended: epoch seconds.
 
-    blocked: the client was sent away without an answer of the model's, by a stop or an error.
+    blocked: the client was sent away without an answer of the model's, by a stop or an error. own: the model answered as it would, not in
+    a wrap-up.
     """
 
     ended: float
@@ -88,6 +90,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     calls: tuple[ToolCall, ...] = ()
     answered: bool = True
     blocked: bool = False
+    own: bool = True
     nudge: Nudge | None = None
     stop: Stop | None = None
     dropped: frozenset[int] = frozenset()
@@ -110,7 +113,7 @@ def admit(
         return _still_stopped(plan, place.lane.stop)
     _look(plan, record, place, counts, request, history, prints, policy)
     if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
-        _last_step(plan, spending.last, spending)
+        plan = _last_step(plan, spending.last, spending)
     plan.armed = plan.serve is Serve.FORWARD and any(
         detector.armed(place.trail, counts, policy) for detector in DETECTORS if detector.reason in policy.ladders
     )
@@ -134,6 +137,8 @@ def _observed(
         _refused(plan, spending.refused, spending)
     elif not (place.current and place.lane.stop is not None):
         _look(plan, record, place, counts, request, history, prints, policy)
+        if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
+            plan = _last_step(plan, spending.last, spending)
     plan.serve = Serve.FORWARD
     return plan
 
@@ -152,10 +157,18 @@ def _still_stopped(plan: Admission, stop: Stop) -> Admission:
     return plan
 
 
-def _last_step(plan: Admission, reason: Reason, spending: Spending) -> None:
-    plan.action, plan.serve, plan.reason = Action.STOP, Serve.FINAL, reason
-    plan.limit, plan.spent = spending.limit, spending.spent
-    plan.cause = why_budget(reason, spending.limit or 0)
+def _last_step(plan: Admission, reason: Reason, spending: Spending) -> Admission:
+    """The plan for the last call of a budget; a nudge that was to come has no call left to change."""
+    return Admission(
+        action=Action.STOP,
+        serve=Serve.FINAL,
+        reason=reason,
+        cause=why_budget(reason, spending.limit or 0),
+        limit=spending.limit,
+        spent=spending.spent,
+        repeat=plan.repeat,
+        counts=plan.counts,
+    )
 
 
 def _can_conclude(request: Request, policy: Policy) -> bool:
@@ -184,10 +197,12 @@ def _look(
     if again is None and stopping is None and place.lane.main and record.stopped >= SUB_AGENT_STOPS:
         stopping = _for_sub_agents(record)
     if stopping is not None and again is None:
-        _stop_now(plan, place, stopping, policy)
+        plan.serve = Serve.FINAL if policy.on_stop is OnStop.WRAP_UP else Serve.LOCAL
+        plan.stop_for(stopping)
+        plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
         return
     new = again or next((f for f in findings if f.nudges and not any(f.calls <= set(n.calls) for n in given)), None)
-    if new is None or not may_nudge or len(standing) >= policy.nudge.max_per_run:
+    if new is None or not may_nudge or (again is None and len(given) >= policy.nudge.max_per_run):
         return
     plan.nudge = _nudge(new, place, request, history, prints)
     if plan.nudge is not None:
@@ -198,13 +213,6 @@ def _look(
 
 def _for_sub_agents(record: Record) -> Finding:
     return Finding(Reason.REPEATED_CALL, "sub-agents", record.stopped, None, SUB_AGENT_STOPS, frozenset())
-
-
-def _stop_now(plan: Admission, place: Place, finding: Finding, policy: Policy) -> None:
-    first = place.lane.stop is None or not place.current
-    plan.serve = Serve.FINAL if policy.on_stop is OnStop.WRAP_UP else Serve.LOCAL
-    plan.stop_for(finding)
-    plan.seen = (FindingSeen(finding.reason, Action.STOP),) if first else ()
 
 
 def _stop(finding: Finding) -> Stop:
@@ -218,11 +226,12 @@ def _nudge(finding: Finding, place: Place, request: Request, history: History, p
     mark = place_mark(request, history, prints, message, item)
     if not mark:
         return None
-    return Nudge(message, item, mark, place.run, finding.reason, finding.tool, finding.count, sorted(finding.calls)[:8])
+    at = min([len(place.trail.steps), *(nudge.at for nudge in place.nudges() if finding.calls & set(nudge.calls))])
+    return Nudge(message, item, mark, place.run, finding.reason, finding.tool, finding.count, sorted(finding.calls)[:8], at)
 
 
 def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
-    newest = trail.steps[-1].calls if trail.steps else ()
+    newest = trail.newest
     most = max(newest, key=lambda entry: counts.counts.get(entry.call, 0), default=None)
     if most is None or counts.counts.get(most.call, 0) < REPEAT_SHOWN_FROM:
         return None
@@ -326,7 +335,7 @@ def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: st
         action=plan.action,
         reason=reason,
         detector=str(reason) if plan.finding is not None else None,
-        message=stopped_message(plan.cause),
+        message=stopped_message(plan.cause, reason),
         tool=plan.tool,
         count=plan.count,
         limit=plan.limit,
@@ -345,7 +354,9 @@ def _trail_shown(trail: Trail) -> tuple[dict[str, str | int], ...]:
     failed: set[int] = set()
     for step in trail.steps:
         for entry in step.calls:
-            results.setdefault(entry.call, []).append(entry.result)
+            returned = results.pop(entry.call, [])
+            returned.append(entry.result)
+            results[entry.call] = returned  # the newest last
             names[entry.call] = entry.name
             if entry.failed:
                 failed.add(entry.call)
@@ -367,19 +378,21 @@ def conclude(
     lane = place.lane
     nudged = bool(place.nudges()) or result.nudge is not None
     was_open = lane.open
-    if result.nudge is not None and all(nudge.mark != result.nudge.mark for nudge in lane.nudges):
+    arrived = result.nudge is not None and (result.full or policy.nudge.keep)  # one that is kept is said again in the next try
+    if result.nudge is not None and arrived and all(nudge.mark != result.nudge.mark for nudge in lane.nudges):
         kept = [n for n in lane.nudges if not (n.message == LOST and n.run == result.nudge.run and set(n.calls) & set(result.nudge.calls))]
         lane.nudges = [*kept, result.nudge]
     lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
     ended = None
     if result.stop is not None and place.current:
         ended = _write_stop(record, place, result.stop, nudged)
-    lane.cut = not result.full or result.blocked
+    stands = policy.mode is Mode.ENFORCE and place.current and lane.stop is not None
+    lane.cut = not result.full or result.blocked or stands
     lane.tail = tail_marks(request, history, prints) if lane.cut else []
-    if result.full and result.answered:
+    if result.full and result.answered and not asks_summary(request):  # the run goes on after its summary
         lane.open = bool(result.calls)
         if nudged and was_open and not lane.open and lane.stop is None:
-            ended = NudgeEnded("recovered")
+            ended = NudgeEnded("recovered" if result.own else "stopped")
     _give(record, history, prints, asker, policy, result)
     return ended
 

@@ -19,7 +19,7 @@ from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.forwarding import Forwarder
 from proxy.identity import identify
 from proxy.markup import leaked
-from proxy.models import Action, Answer, Choice, Edits, Head, Notice, ToolCall
+from proxy.models import Action, Answer, Choice, Edits, Head, Notice, Reason, ToolCall
 from proxy.nudge import joined, local_message, stop_line
 from proxy.policy import Mode, OnStop, Policy
 from proxy.sessions import Session, Sessions
@@ -66,6 +66,7 @@ class Exchange:
         self._query = query
         self._path_session = path_session
         self._started = setting.clock()
+        self._opened = 0.0
         self._first_byte: float | None = None
         self._opening: tuple[int, Fields] | None = None
         self._spoken: Head | None = None
@@ -74,6 +75,7 @@ class Exchange:
         self._calls: Calls
         self._verdict = Verdict()
         self._outcome = Outcome.FAILED
+        self._whole_sent = False
         self._nudge_ended: NudgeEnded | None = None
         self._commit: asyncio.Task[bool] | None = None
 
@@ -87,8 +89,8 @@ class Exchange:
         try:
             async with self._client:
                 await self._answer()
-        except ClientGone:
-            self._outcome = Outcome.DISCONNECTED
+        except ClientGone:  # many hang up on the terminator
+            self._outcome = Outcome.COMPLETED if self._whole_sent else Outcome.DISCONNECTED
         except UpstreamFailed as error:
             self._outcome = Outcome.UPSTREAM_ERROR
             self._end(full=False)
@@ -104,6 +106,7 @@ class Exchange:
         identity = identify(client.headers, self._path_session, request.hints, setting.session_headers)
         way = self._way(request.model)
         session = self._session = await setting.sessions.open(identity, request, policy)
+        self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         self._plan = admit(session.record, session.place, request, session.history, session.prints, session.asker, policy, session.spending)
         self._calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
 
@@ -158,9 +161,7 @@ class Exchange:
     async def _whole(self, response: Response) -> None:
         body = await response.read()
         answer = self._dialect.read_answer(body)
-        self._calls.settle(answer, completed=True)
-        if answer.error:
-            self._calls.reported()
+        self._calls.complete(answer)
         verdict = self._judge(answer)
         if verdict.stop is not None:
             await self._stopped(answer)
@@ -175,9 +176,10 @@ class Exchange:
         """What the calls of an answer amount to; in observe mode it is only noted."""
         verdict = judge(self._session.place, answer, self._session.prints, self._set.policy, self._plan.counts)
         if self._set.policy.mode is Mode.OBSERVE and verdict.finding is not None:
-            stop = verdict.stop if self._session.place.lane.stop is None else None
-            self._plan.stop = self._plan.stop or stop
-            self._plan.seen += verdict.seen if stop is not None else ()
+            known = self._plan.action in (Action.STOP, Action.REFUSE) or self._session.place.lane.stop is not None
+            if verdict.stop is not None and not known:
+                self._plan.stop_for(verdict.finding)
+                self._plan.seen += verdict.seen
             return Verdict()
         if verdict.finding is not None:
             self._verdict = verdict
@@ -200,7 +202,7 @@ class Exchange:
             strip_usage=enforce and not request.wants_usage,
             mute=mute,
             write=self._write,
-            ending=self._went_through,
+            ending=self._came_whole,
             objects=lambda answer: bool(judge(self._session.place, answer, self._session.prints, policy, plan.counts).drop),
         )
         try:
@@ -213,7 +215,8 @@ class Exchange:
             if isinstance(error, UpstreamFailed):
                 self._calls.cut(error)
             self._calls.settle(forward.reader.answer(), completed=False)
-            raise
+            if not self._whole_sent or isinstance(error, asyncio.CancelledError):
+                raise
         finally:
             response.close()
         await self._end_stream(forward)
@@ -221,19 +224,27 @@ class Exchange:
     async def _end_stream(self, forward: Forwarder) -> None:
         """The stream is whole: lets go what was held, or what a decision makes of it."""
         answer = forward.reader.answer()
-        self._calls.settle(answer, completed=True)
-        if answer.error:
-            self._calls.reported()
-        verdict = self._judge(answer) if forward.holding or self._set.policy.mode is Mode.OBSERVE else Verdict()
+        self._calls.complete(answer)
+        observed = self._set.policy.mode is Mode.OBSERVE and not self._whole_sent
+        verdict = self._judge(answer) if forward.holding or observed else Verdict()
         if forward.spoke:
             self._spoken = self._head(answer)
-        if verdict.stop is not None and not forward.cut:
+        if verdict.stop is not None and not forward.called:
             await self._stopped(answer)
         elif verdict.drop:
-            await self._rest_of_pruned(_pruned(answer, verdict), called=not self._plan.armed)
+            self._plan.stop = verdict.stop  # what went out of this message cannot be taken back: the run ends after it
+            await self._rest_of_pruned(_pruned(answer, verdict), called=forward.called)
         else:
             self._went_through(answer)
             await self._write(b"".join(forward.held), more=False)
+
+    def _came_whole(self, answer: Answer) -> None:
+        """A stream that nothing holds is about to end, whatever becomes of its connections after that."""
+        self._calls.complete(answer)
+        if self._set.policy.mode is Mode.OBSERVE:
+            self._judge(answer)
+        self._went_through(answer)
+        self._whole_sent = True
 
     def _went_through(self, answer: Answer) -> None:
         self._end(full=True, choices=answer.choices, answered=bool(answer.choices))
@@ -304,7 +315,7 @@ class Exchange:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
         plan = self._plan
         if self._set.policy.on_stop is not OnStop.ERROR or self._client.status is not None:
-            await self._say(joined([kept, local_message(plan.cause)]))
+            await self._say(joined([kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL)]))
             return
         notice = self._notice()
         self._end(full=True, blocked=True, answered=False)
@@ -315,7 +326,7 @@ class Exchange:
         request, notice, usage = self._session.request, self._notice(), self._calls.account.usage
         head = self._spoken or self._head(None)
         self._end(full=True, choices=[Choice(text, calls, "stop")])
-        if not request.stream:
+        if not request.stream and self._client.status is None:
             body = self._dialect.completion(head, text, usage, notice, request.choices, calls)
             await self._whole_response(200, [_JSON], body)
             return
@@ -379,7 +390,7 @@ class Exchange:
         await self._client.write(data, more=more)
 
     async def _keep_alive(self) -> None:
-        if self._client.status is not None and self._session.request.stream:
+        if self._client.status is not None:
             await self._client.write(self._dialect.keep_alive)
 
     def _mark_first_byte(self) -> None:
@@ -396,11 +407,12 @@ class Exchange:
         self._calls.close()
         dropped = self._verdict.finding.calls if self._verdict.finding is not None and self._verdict.drop else frozenset[int]()
         result = Result(
-            ended=session.asker.began + clock() - self._started,
+            ended=session.asker.began + clock() - self._opened,
             full=full,
             calls=tuple(call for choice in choices[:1] for call in choice.calls),
             answered=answered,
             blocked=blocked,
+            own=plan.serve is Serve.FORWARD,
             nudge=plan.nudge,
             stop=plan.stop,
             dropped=dropped,

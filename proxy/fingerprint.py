@@ -40,8 +40,8 @@ class Fingerprints:
         key = hash((name, arguments))  # keyed at random by the interpreter; the content itself is not kept
         found = self._calls.get(key)
         if found is None:
-            text = f"{name}\0{canonical(arguments, loose=self._loose)}"
-            found = _keep(self._calls, key, self.digest(b"call", text.encode("utf-8", "surrogatepass")))
+            parts = [part.encode("utf-8", "surrogatepass") for part in (name, canonical(arguments, loose=self._loose))]
+            found = _keep(self._calls, key, self.digest(b"call", *parts))
         return found
 
     def raw_result(self, content: bytes) -> int:
@@ -91,7 +91,7 @@ def canonical(arguments: str, *, loose: bool) -> str:
         value = json.loads(arguments, parse_float=_number, parse_constant=str)
         return json.dumps(_plain(value, loose, 0), sort_keys=True, separators=(",", ":"))
     except (ValueError, RecursionError):
-        return "raw:" + arguments.strip()
+        return "raw:" + (arguments.strip() if loose else arguments)
 
 
 def _number(text: str) -> float | int | str:
@@ -119,25 +119,33 @@ def _plain(value: Any, loose: bool, depth: int) -> Any:
 def _normal_content(content: bytes) -> bytes:
     try:
         value = msgspec.json.decode(content) if content else ""
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        value = content.decode("utf-8", "replace")
-    match value:
-        case str():
-            return normal_text(value).encode("utf-8", "surrogatepass")
-        case list():
-            return b"\0".join(_normal_part(part) for part in value)
-        case _:
-            return _normal_part(value)
+        match value:
+            case str():
+                return _encoded(normal_text(value))
+            case list():
+                return b"\0".join([_normal_part(part) for part in value if not _is_own_note(part)])
+            case _:
+                return _normal_part(value)
+    except (ValueError, RecursionError):  # not JSON, or too deep for one of these steps
+        return _encoded(normal_text(content.decode("utf-8", "replace")))
 
 
 def _normal_part(part: Any) -> bytes:
     text = part.get("text") if isinstance(part, dict) else part
     if isinstance(text, str):
-        return normal_text(text).encode("utf-8", "surrogatepass")
-    try:
-        return msgspec.json.encode(part, order="deterministic")
-    except (ValueError, RecursionError):
-        return repr(part).encode("utf-8", "surrogatepass")
+        return _encoded(normal_text(text))
+    if isinstance(part, dict):  # clients move this marker from block to block
+        part = {key: value for key, value in part.items() if key != "cache_control"}
+    return msgspec.json.encode(part, order="deterministic")
+
+
+def _is_own_note(part: Any) -> bool:
+    text = part.get("text") if isinstance(part, dict) else part
+    return isinstance(text, str) and text.startswith(_OWN_NOTE)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 # What changes although nothing changed. Every repetition is bounded or runs over a class the next piece cannot match, so that
@@ -147,39 +155,43 @@ _VOLATILE = re.compile(
     r"""
       (?<![\w:.])(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}[T\ ,]{1,2}\d{1,2}:\d\d(?::\d\d)?|\d{1,2}:\d\d:\d\d)     # with a time of day
         (?:[.,]\d{1,9})?(?:\ ?[AaPp][Mm]\b|Z|\ ?[+-]\d\d:?\d\d\b|\ UTC\b)?
-    | (?<![\w.])\d{1,12}m\d{1,12}(?:\.\d{1,12})?s\b                                               # 0m0.003s
-    | (?<![\w.])\d{1,12}(?:\.\d{1,12})?(?:\ ?(?:ms|µs|us|ns|msecs?|secs?|seconds?|minutes?|hours?)|s)\b    # 120 ms, 0.37s
+    | (?<![\w.])(?:\d{1,9}h\ ?)?\d{1,12}m\ ?\d{1,12}(?:\.\d{1,12})?s\b                               # 0m0.003s, 1h 2m 3s
+    | (?<![\w.])\d{1,9}h\ ?\d{1,9}m(?:in)?\b                                                       # 2h 5m
+    | (?<![\w.])\d{1,12}(?:\.\d{1,12})?(?:\ ?(?:ms|[\u00b5\u03bc]s|us|ns|msecs?|secs?|seconds?|mins?|minutes?|hrs?|hours?)|s)\b
     | (?<![0-9A-Za-z-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9A-Za-z-])             # a UUID
     """,
     re.VERBOSE,
 )
 _VOLATILE_KEY = re.compile(
     r"""
-      \b(?:duration|elapsed|latency|took|uptime|walltime|wall_time|runtime)[a-z_]{0,8}"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,12})?
+      \b(?:duration|elapsed|latency|uptime|wall_?time|(?:execution|query|response|total)[\ _]?time
+        |(?:took|runtime)(?=[a-z_]{0,12}"?[\ ]?[:=]))                                # "took 3 steps" is a count, "runtime 3.11" a version
+        (?:_?(?:time|in))?(?:_?(?:ms|s|us|ns|secs?|seconds?|millis|minutes))?"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,12})?
     | \b(?:timestamp|created|updated|time|ts|date)(?:_?at)?"?[\ ]?[:=][\ ]?"?\d{10,19}(?:\.\d{1,9})?
     | \b(?:message|request|session|process|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
     | \bpid"?[\ ]?[:=#]?[\ ]?"?\d{1,10}
-    | \b(?:msg|req|request|call|run|resp|sess|session|chatcmpl|toolu|trace)[_-](?=[A-Za-z_-]{0,40}\d)[A-Za-z0-9_-]{6,80}
+    | \b(?:msg|req|request|call|run|resp|sess|session|chatcmpl|toolu|trace)[_-]     # letters after digits: an id; run_phase2 is a name
+        (?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,40}|(?=[a-z]{0,40}\d{1,40}[a-z])[a-z0-9]{8,80})(?![a-z0-9])
     | \b(?:attempt|retry|try)s?[\ ]?[#:=]?[\ ]?\d{1,9}(?:[\ ]?(?:/|of)[\ ]?\d{1,9})?
     | \b(?:read|called|seen|viewed|run|ran)[\ ]\d{1,9}[\ ]?(?:x|times?)\b
-    | /(?:private/)?(?:var/)?tmp/(?:tmp[\w.-]{3,64}|[\w.-]{0,64}[._-](?=[A-Za-z_]{0,32}\d)(?=\d{0,32}[A-Za-z])\w{6,64}(?!\w))
-    | /var/folders/[\w+]{1,64}/[\w+]{1,64}/
+    | (?:/tmp/|/var/folders/[\w+]{1,64}/[\w+]{1,64}/T/|\\Temp\\)
+        (?:tmp[\w.-]{3,64}|[\w.-]{0,64}[._-](?=[a-z_]{0,32}\d)(?=\d{0,32}[a-z])\w{6,64}(?!\w))
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_DIGIT = re.compile(r"[0-9]")
-_OWN_NOTE = "\n\n[lastcall"
+_MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp")  # everything volatile holds a digit, but for some temporary names
+_OWN_NOTE = "[lastcall"
 
 
 def normal_text(text: str) -> str:
     """A result's text without ANSI codes, clock times, durations, ids, attempt counters, temporary paths and Lastcall's own notes."""
-    note = text.find(_OWN_NOTE)
+    note = 0 if text.startswith(_OWN_NOTE) else text.find("\n\n" + _OWN_NOTE)
     if note >= 0:
         text = text[:note]
-    if len(text) > _LONG:
-        half = _LONG // 2
-        return _strip(text[:half]) + text[half:-half] + _strip(text[-half:])
-    return _strip(text)
+    if len(text) <= _LONG:
+        return _strip(text).strip()
+    half = _LONG // 2
+    return (_strip(text[:half]) + text[half:-half] + _strip(text[-half:])).strip()
 
 
 def _strip(text: str) -> str:
@@ -187,6 +199,6 @@ def _strip(text: str) -> str:
         text = _ESCAPE.sub("", text)
     lines = text.split("\n")
     for index, line in enumerate(lines):
-        if _DIGIT.search(line):  # everything volatile holds a digit; most lines of most outputs do not
+        if _MAY_HOLD.search(line):  # most lines of most outputs do not
             lines[index] = _VOLATILE_KEY.sub("", _VOLATILE.sub("", line))
-    return "\n".join(lines).strip()
+    return "\n".join(lines)

@@ -18,8 +18,8 @@ class Forwarder:
     """One stream. write: sends bytes to the client. ending: told the answer before its last event goes out. objects: whether the calls so
     far must be cut. mute: nothing may go out before the decision.
 
-    held: events not let go; holding: from some event on nothing was. spoke: events with data went out. cut: the upstream need
-    not go on.
+    held: events not let go; holding: from some event on nothing was. spoke: events with data went out; called: calls among them, before
+    holding began. cut: the upstream need not go on.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Forwarder:
         self.held: list[bytes] = []
         self.holding = mute
         self.spoke = False
+        self.called = False
         self.cut = False
         self._dialect = dialect
         self._policy = policy
@@ -52,7 +53,8 @@ class Forwarder:
     async def take(self, chunk: bytes) -> None:
         """Passes on what a chunk completes."""
         events = self._splitter.feed(chunk)
-        if self._armed or self.holding or runaway(self._policy, self.reader.begun, coming=chunk.count(b'"name"')):
+        coming = sum([event.count(b'"name"') for event in events])
+        if self._armed or self.holding or runaway(self._policy, self.reader.begun, coming=coming):
             for event in events:
                 await self._look_first(event)
                 if self.cut:
@@ -63,27 +65,28 @@ class Forwarder:
     async def finish(self) -> None:
         """Passes on what the stream ended with, be it a broken event."""
         rest = self._splitter.rest()
-        if not rest:
-            return
-        self.reader.feed(rest)
-        if self.holding:
-            self.held.append(rest)
-        else:
-            self.spoke = True
-            await self._write(rest)
+        if rest and not self.cut:
+            await self._look_first(rest)
 
     async def _pass_on(self, events: list[bytes]) -> None:
         out = b"".join(self._shown(events))
         ends = self._dialect.terminator in out
-        if ends:  # its answer must be on the way to the store before the client can act on it
+        if ends:
             self._follow(events)
-            if (answer := self.reader.answer()).complete:
-                self._ending(answer)
-        if out:
-            self.spoke = True
-            await self._write(out)
+            self._announce_end()
+        await self._let_go(out)
         if not ends:
             self._follow(events)
+
+    async def _let_go(self, out: bytes) -> None:
+        if out:
+            self.spoke = self.spoke or b"data:" in out
+            await self._write(out)
+
+    def _announce_end(self) -> None:
+        """The answer must be on its way to the store before the client can act on it."""
+        if (answer := self.reader.answer()).complete:
+            self._ending(answer)
 
     def _follow(self, events: list[bytes]) -> None:
         for event in events:
@@ -93,14 +96,16 @@ class Forwarder:
         return [self._dialect.without_usage(event) for event in events] if self._strip else events
 
     async def _look_first(self, event: bytes) -> None:
-        self.reader.feed(event)
         begun = self.reader.begun
-        self.holding = self.holding or (self._armed and self.reader.holds_call) or runaway(self._policy, begun)
+        called = bool(begun)
+        self.reader.feed(event)
+        if not self.holding and ((self._armed and self.reader.holds_call) or runaway(self._policy, begun)):
+            self.holding, self.called = True, called
         out = self._dialect.without_usage(event) if self._strip else event
         if not self.holding:
-            if out:
-                self.spoke = True
-                await self._write(out)
+            if self._dialect.terminator in out:
+                self._announce_end()
+            await self._let_go(out)
             return
         self.held.append(out)
         total = sum(begun.values())

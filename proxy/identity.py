@@ -16,8 +16,8 @@ from proxy.models import ToolCall
 
 _MAX_ID = 256
 _ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
-_VENDOR_SESSION = re.compile(r"x-.+-session-id")
-_CLAUDE_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")
+_VENDOR_SESSION = re.compile(r"x-(?!.*parent).+-session-id")
+_CLAUDE_USER = re.compile(r'(?:_session_|"session_id"\s*:\s*")([0-9a-fA-F-]{8,64})(?:"|$)')  # one name, or an object written as a string
 
 
 class Tighten(msgspec.Struct, frozen=True, gc=False):
@@ -84,14 +84,14 @@ def identify(headers: Mapping[str, str], path_session: str | None, hints: Mappin
 
 
 def caller_of(headers: Mapping[str, str]) -> str:
-    """The secret that identifies the caller: Lastcall's own header, else the provider key it sends."""
+    """The secret that identifies the caller: Lastcall's own header, else the provider key it sends, whatever the scheme."""
     own = headers.get("x-lastcall-key")
     if own:
         return own.strip()
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return headers.get("x-api-key") or headers.get("api-key") or ""
+    return headers.get("x-api-key") or headers.get("api-key") or headers.get("authorization", "").strip()
 
 
 def _own(headers: Mapping[str, str], name: str) -> str | None:

@@ -12,8 +12,8 @@ import msgspec
 
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import Request, text_of
-from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, name_at, name_index
-from proxy.trail import Entry, History, Message, SeenCall, Step, Trail, UserText, from_person, head_of, is_stub, is_void
+from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
+from proxy.trail import Entry, History, Message, SeenCall, Step, Trail, UserText, asks_summary, from_person, head_of, is_stub, is_void
 
 LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
@@ -57,20 +57,26 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     lane = _lane_of(record, request, history, prints, asker)
     lane.used = asker.began
     run = _run_start(lane, request, history, prints)
+    if any(user.before == lane.run for user in history.users):
+        run = max(run, lane.run)  # a run that a compaction kept may begin with a text that looks old
     if run > lane.run:
         _begin_run(record, lane, run)
     current = run == lane.run
     _lose_nudges(lane, request, history, prints)
     start = 0 if whole else run
-    earlier = [_kept_step(record, node) for node in lane.before] if current else []
-    steps = _join(record, lane, history, prints, start)
-    if earlier and steps:
-        steps[0] = msgspec.structs.replace(steps[0], after_compaction=True)
+    before = lane.before if current else []
+    steps = _join(record, lane, history, prints, start, before)
+    earlier = [_kept_step(record, node) for node in before]
     frozen = _frozen(record, history, asker)
-    nudged = frozenset(call for nudge in lane.nudges if nudge.run == run for call in nudge.calls)
+    if steps and run == len(history.messages) and not frozen:
+        steps.append(Step(()))  # a person spoke since: what the run before ended with is not looked at again
+    if earlier:
+        steps[:1] = [msgspec.structs.replace(steps[0] if steps else Step(()), after_compaction=True)]
+    nudged = {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls}
     relapsed = {relapse.call: relapse.result for relapse in record.relapses}
     made = _made(record.given) if whole else {}
-    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made), current)
+    latest = _latest(record) if whole and not asker.retry else ()
+    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest), current)
 
 
 # ---- which lane
@@ -96,7 +102,7 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
                 best, rank = (lane, depth, relation), key
     if best is not None:
         lane, depth, relation = best
-        if relation is _Relation.FORK:
+        if relation is _Relation.FORK or (relation is _Relation.PREFIX and _rewound(lane, request, history, prints)):
             return _fork(record, lane, depth)
         grown = not answers and lane.nodes and len(history.users) > lane.opening
         if not grown:
@@ -125,6 +131,15 @@ def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, 
     return (depth, _Relation.FORK) if depth else None
 
 
+def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprints) -> bool:
+    """Whether a person went back in the lane and says something else there: another line of history before its first answer."""
+    last = history.users[-1] if history.users else None
+    if last is None or not last.follows_answer or last.before < len(history.messages):
+        return False
+    text = text_of(request.items[last.item].content).strip()
+    return prints.text("user", text) not in {*lane.texts, *lane.older} and from_person(text)
+
+
 def _new_lane(record: Record, history: History, head: int, asker: Asker) -> Lane:
     opening = sum(1 for user in history.users if user.before == 0)
     lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=not record.lanes)
@@ -136,9 +151,10 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
     """A branch: what its prefix counted and was nudged for comes with it, the rest does not."""
     lane = msgspec.structs.replace(
         parent,
-        nodes=[Node(node.answer, list(node.calls), node.compacted) for node in parent.nodes[: depth - parent.offset]],
+        nodes=[_copy(node) for node in parent.nodes[: depth - parent.offset]],
         nudges=[nudge for nudge in parent.nudges if nudge.message < depth],
-        before=list(parent.before),
+        before=[_copy(node) for node in parent.before] if parent.run < depth else [],
+        run=parent.run if parent.run < depth else 0,
         stop=None,
         cut=False,
         tail=[],
@@ -147,6 +163,10 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
     )
     record.lanes.append(lane)
     return lane
+
+
+def _copy(node: Node) -> Node:
+    return Node(node.answer, [msgspec.structs.replace(kept) for kept in node.calls], node.compacted)
 
 
 def _after_compaction(
@@ -169,32 +189,33 @@ def _after_compaction(
 
 def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
     """Where the newest part of a lane begins in a shorter history: (node, message). Up to two leading messages may be the summary's."""
-    known = [node.answer for node in lane.nodes]
-    for skip, answer in enumerate(answers[:3]):
-        if answer in known:
-            at = known.index(answer)
-            size = min(len(known) - at, len(answers) - skip)
-            if any(node.calls for node in lane.nodes[at : at + size]) and known[at : at + size] == list(answers[skip : skip + size]):
-                return at, skip
-    return None
+    known, shown = [node.answer for node in lane.nodes], list(answers)
+    best: tuple[int, int, int] | None = None  # the longest, of these the earliest in the history, of these the newest in the lane
+    for message, answer in enumerate(shown[:3]):
+        for node in [node for node, known_answer in enumerate(known) if known_answer == answer]:
+            size = min(len(known) - node, len(shown) - message)
+            same = known[node : node + size] == shown[message : message + size]
+            if same and any(n.calls for n in lane.nodes[node : node + size]):
+                best = max(best or (0, 0, 0), (size, -message, node))
+    return None if best is None else (best[2], -best[1])
 
 
 def _compact(record: Record, old: Lane, history: History, head: int, asker: Asker, kept: tuple[int, int] | None) -> Lane:
     run = max(old.run - old.offset, 0)
-    dropped = old.nodes[run:] if kept is None else old.nodes[run : kept[0]]
-    moved = [Node(node.answer, list(node.calls), node.compacted) for node in dropped]
+    node, message = kept or (len(old.nodes), 0)
+    moved = [_copy(dropped) for dropped in old.nodes[run:node]]
     if moved and old.before:
         moved[0].compacted = True
     lane = _new_lane(record, history, head, asker)
+    lane.run = message + run - node if kept and run > node else 0
     lane.before = [*old.before, *moved]
-    lane.nudges = [msgspec.structs.replace(n, message=LOST, item=-1, run=0) for n in old.nudges if n.run == old.run]
+    lane.nudges = [msgspec.structs.replace(n, message=LOST, item=-1, run=lane.run) for n in old.nudges if n.run == old.run]
     lane.older = [*old.older, *old.texts]
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
     old.main = False
     if kept is not None:
-        node, message = kept
         lane.nodes = [Node(m.answer, []) for m in history.messages[:message]]
-        lane.nodes += [Node(n.answer, list(n.calls), n.compacted) for n in old.nodes[node:]]
+        lane.nodes += [_copy(n) for n in old.nodes[node:]]
     return lane
 
 
@@ -219,7 +240,7 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
             texts.append(mark)
         elif mark in lane.starts:
             start = user.before
-        elif lane.cut and tail and mark not in lane.tail and from_person(text):
+        elif lane.cut and tail and mark not in lane.tail and from_person(text) and not asks_summary(request):
             lane.starts.append(mark)
             start = user.before
     if len(history.messages) >= lane.offset + len(lane.nodes):
@@ -248,7 +269,7 @@ def place_mark(request: Request, history: History, prints: Fingerprints, message
     if 0 <= message < len(history.messages) and history.messages[message].last_item >= 0:
         return prints.digest(b"place", message.to_bytes(4, "little"), history.messages[message].answer.to_bytes(8, "little"))
     if message == -1 and 0 <= item < len(request.items):
-        return prints.digest(b"place", item.to_bytes(4, "little"), request.items[item].content)
+        return prints.digest(b"place", item.to_bytes(4, "little"), prints.result(request.items[item].content).to_bytes(8, "little"))
     return 0
 
 
@@ -266,15 +287,18 @@ def _kept_step(record: Record, node: Node) -> Step:
 
 
 class _Slot(msgspec.Struct):
-    """A call of the trail while its result's identity is being settled. content: set while the first-seen text is still at hand."""
+    """A call of the trail while its result's identity is being settled. fresh: the result was first seen in this request."""
 
     seen: SeenCall
     kept: KeptCall
-    content: bytes = b""
+    fresh: bool = False
 
 
-def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, start: int) -> list[Step]:
-    """Steps of the messages from `start` on; new messages and results are written into the lane."""
+def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, start: int, before: Iterable[Node]) -> list[Step]:
+    """Steps of the messages from `start` on; new messages and results are written into the lane.
+
+    before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
+    """
     steps: list[list[_Slot]] = []
     by_call: dict[int, list[_Slot]] = {}
     fresh: list[Node] = []
@@ -286,21 +310,25 @@ def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, st
             node = Node(message.answer, [])
             if at >= 0:
                 fresh.append(node)
-        if index < start and node.calls:
+        if index < start and (node.calls or at < 0):
             continue
-        slots = _slots(record, message, node, prints)
+        slots = _slots(record, message, node, prints, newest=index == len(history.messages) - 1)
         if index >= start:
             steps.append(slots)
             for slot in slots:
                 by_call.setdefault(slot.seen.fingerprint, []).append(slot)
     lane.nodes.extend(fresh)
-    for same in by_call.values():
-        if len(same) > 1:
-            _settle(same, prints)
+    gone: dict[int, list[KeptCall | Relapse]] = {}
+    others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
+    for other in others:
+        gone.setdefault(other.call, []).append(other)
+    for call, same in by_call.items():
+        _settle(same, gone.get(call, []), prints)
     return [Step(tuple(_entry(slot) for slot in slots)) for slots in steps]
 
 
-def _slots(record: Record, message: Message, node: Node, prints: Fingerprints) -> list[_Slot]:
+def _slots(record: Record, message: Message, node: Node, prints: Fingerprints, *, newest: bool) -> list[_Slot]:
+    """The calls of a message beside what is kept of them. newest: its results have just arrived, so that none was cut."""
     if len(node.calls) < len(message.calls):
         known = len(node.calls)
         for seen in message.calls[known:]:
@@ -310,28 +338,33 @@ def _slots(record: Record, message: Message, node: Node, prints: Fingerprints) -
         slot = _Slot(seen, kept)
         if kept.result == UNSEEN and seen.content:
             kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if seen.failed else 0)
-            if is_stub(seen.content):  # cut before it was ever recorded: it equals nothing
-                kept.result = (
-                    prints.digest(b"stub", message.answer.to_bytes(8, "little"), message.item.to_bytes(4, "little"), bytes(position)) & ~1
-                    or 2
-                )
-            else:
+            slot.fresh = newest or not is_stub(seen.content)
+            if slot.fresh:
                 kept.result = prints.raw_result(seen.content)
-                slot.content = seen.content
+            else:  # cut before it was ever recorded: it equals nothing
+                kept.result = prints.raw_result(f"stub {message.answer} {message.item} {position}".encode())
         slots.append(slot)
     return slots
 
 
-def _settle(slots: list[_Slot], prints: Fingerprints) -> None:
-    """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand."""
-    if len({slot.kept.result for slot in slots if slot.kept.result != UNSEEN}) < 2:
+def _settle(slots: Sequence[_Slot], gone: Sequence[KeptCall | Relapse], prints: Fingerprints) -> None:
+    """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
+
+    gone: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may end
+    as a stop is remembered in the form that a later run can compare.
+    """
+    alike = [*(slot.kept for slot in slots), *gone]
+    if len(slots) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
         return
-    for slot in slots:
-        if slot.kept.result & 1 or slot.kept.result == UNSEEN:
-            continue
-        content = slot.content or slot.seen.content
-        if content and (slot.content or prints.raw_result(content) == slot.kept.result):
-            slot.kept.result = prints.result(content)
+    normal = {slot.kept.result: prints.result(slot.seen.content) for slot in slots if _at_hand(slot, prints)}
+    for kept in alike:
+        kept.result = normal.get(kept.result, kept.result)
+
+
+def _at_hand(slot: _Slot, prints: Fingerprints) -> bool:
+    """Whether the result is only known by its bytes, and the history still shows them."""
+    known = slot.kept.result
+    return known != UNSEEN and not known & 1 and (slot.fresh or prints.raw_result(slot.seen.content) == known)
 
 
 def _entry(slot: _Slot) -> Entry:
@@ -347,10 +380,19 @@ def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
     if not asker.named or asker.retry:
         return []
     return [
-        Step(tuple(Entry(call, name_at(record, name)) for call, name in zip(given.calls, given.names, strict=False)))
+        Step(_entries(record, given))
         for given in record.given
         if given.same == history.same and not given.cut and given.ended <= asker.began
     ]
+
+
+def _latest(record: Record) -> tuple[Entry, ...]:
+    delivered = [given for given in record.given if not given.cut]
+    return _entries(record, delivered[-1]) if delivered else ()
+
+
+def _entries(record: Record, given: Given) -> tuple[Entry, ...]:
+    return tuple(Entry(call, name_at(record, name)) for call, name in zip(given.calls, given.names, strict=False))
 
 
 def _made(given: Iterable[Given]) -> dict[int, int]:

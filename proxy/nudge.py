@@ -48,9 +48,8 @@ def _observation(nudge: Nudge) -> str:
 
 def _result_line(nudge: Nudge, history: History) -> str:
     """First line of the looped call's latest result up to the nudge's place."""
-    upto = nudge.message + 1 if nudge.message >= 0 else len(history.messages)
     calls = frozenset(nudge.calls)
-    for message in reversed(history.messages[:upto]):
+    for message in reversed(history.messages[: nudge.message + 1]):  # none where it stands at a user's text: there was no result
         for call in reversed(message.calls):
             if call.fingerprint in calls and call.content:
                 first = text_of(call.content).strip().split("\n", 1)[0].strip()
@@ -65,18 +64,21 @@ def finish_tool(request: Request, policy: Policy) -> str | None:
 
 def why(finding: Finding) -> str:
     """What happened, for a stop line: one clause, no digits that a client could take for a status."""
+    times = "many times" if _RETRIED.search(str(finding.count)) else f"{finding.count} times"
     match finding.reason:
         case Reason.CYCLE:
-            return f"the same {len(finding.calls)} tool calls went round {finding.count} times without anything new"
+            return f"the same {len(finding.calls)} tool calls went round {times} without anything new"
         case Reason.PARALLEL_REPEAT:
-            return f"one message repeated the same call of {finding.tool} {finding.count} times"
+            return f"one message repeated the same call of {finding.tool} {times}"
+        case _ if not finding.calls:
+            return f"{finding.tool} of this session were stopped {times}"
         case _:
-            return f"{finding.tool} was called {finding.count} times in the same way without anything new"
+            return f"{finding.tool} was asked for {times} in the same way without anything new"
 
 
 def why_budget(reason: Reason, limit: float) -> str:
     """The same for a budget. Says "model usage" for tokens: some clients compact and go on when an error speaks of tokens."""
-    amount = f"{limit:,.0f}"
+    amount = f"{limit:,.3f}".rstrip("0").rstrip(".")
     of = "" if _RETRIED.search(amount) else f" of {amount}"
     match reason:
         case Reason.DEADLINE:
@@ -92,14 +94,23 @@ def stop_line(cause: str) -> str:
     return f"{STOP_MARK} Lastcall stopped this run: {cause}."
 
 
-def stopped_message(cause: str) -> str:
-    """The same in a sentence for the `message` of an error or of the `lastcall` object."""
-    return f"Stopped by Lastcall: {cause}. Start a new message to go on."
+_BUDGETS = (Reason.STEP_BUDGET, Reason.TOKEN_BUDGET, Reason.COST_BUDGET, Reason.DEADLINE, Reason.TEAM_BUDGET)
 
 
-def local_message(cause: str) -> str:
+def _way_on(reason: Reason) -> str:
+    if reason in _BUDGETS:
+        return "Start a new session to go on, or have the limit raised."
+    return "Send a new message to go on."
+
+
+def stopped_message(cause: str, reason: Reason) -> str:
+    """The same in a sentence for the `message` of an error or of the `lastcall` object, and what to do."""
+    return f"Stopped by Lastcall: {cause}. {_way_on(reason)}"
+
+
+def local_message(cause: str, reason: Reason) -> str:
     """The whole of an answer that no model wrote."""
-    return f"{stop_line(cause)}\nNo further call was made to the model. Send a new message to go on."
+    return f"{stop_line(cause)}\nThe model gave no closing answer. {_way_on(reason)}"
 
 
 _FIRMNESS = (

@@ -13,7 +13,9 @@ MAX_BYTES = 16_384
 MAX_LANES = 8
 MAX_CALLS = 128
 MAX_GIVEN = 64
-_NAME_CHARS = 80
+_NAME_BYTES = 80
+_MOST_NAMES = 48
+_SHORT = 32  # messages and calls: a lane with no more is not shortened further
 
 VOID = 1  # flag of a kept call: its result was Lastcall's own
 FAILED = 2  # flag of a kept call: the client marked its result as an error
@@ -40,7 +42,7 @@ class Nudge(msgspec.Struct, array_like=True):
     """A nudge and where it stands, so that it can be said again in the same words at the same place.
 
     message: index of the assistant message whose last result carries it, or -1: then `item` is the user item. mark: identity of what
-    stands there; a nudge whose mark is gone is lost. run: the run it belongs to. calls: the loop.
+    stands there; a nudge whose mark is gone is lost. run: the run it belongs to. calls: the loop. at: how many messages the trail held.
     """
 
     message: int
@@ -51,6 +53,7 @@ class Nudge(msgspec.Struct, array_like=True):
     tool: str
     count: int
     calls: list[int]
+    at: int = 0
 
 
 class Stop(msgspec.Struct, array_like=True):
@@ -139,7 +142,7 @@ def load(data: bytes | None, key: int) -> Record:
     if data is not None:
         try:
             record = _decoder.decode(data)
-        except (msgspec.DecodeError, ValueError):
+        except (ValueError, RecursionError):  # among them msgspec's own
             return Record(VERSION, key)
         if record.version == VERSION and record.key == key:
             return record
@@ -158,13 +161,17 @@ def dump(record: Record) -> bytes:
 
 def name_index(record: Record, name: str) -> int:
     """The index of a tool name in the record's table, added if new; -1 once the table is full."""
-    name = name[:_NAME_CHARS]
+    name = _clipped(name)
     if name in record.names:
         return record.names.index(name)
-    if len(record.names) >= 48:
+    if len(record.names) >= _MOST_NAMES:
         return -1
     record.names.append(name)
     return len(record.names) - 1
+
+
+def _clipped(name: str) -> str:
+    return name.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
 
 
 def name_at(record: Record, index: int) -> str:
@@ -174,18 +181,30 @@ def name_at(record: Record, index: int) -> str:
 
 def _bound(record: Record) -> None:
     if len(record.lanes) > MAX_LANES:
-        record.lanes = sorted(record.lanes, key=lambda lane: lane.used)[-MAX_LANES:]
+        record.lanes = sorted(record.lanes, key=_worth)[-MAX_LANES:]
     for lane in record.lanes:
         _trim_calls(lane, MAX_CALLS)
         lane.starts, lane.texts, lane.tail = lane.starts[-4:], lane.texts[-16:], lane.tail[-4:]
         lane.nudges, lane.pruned, lane.older = lane.nudges[-8:], lane.pruned[-8:], lane.older[-16:]
+        for said in (*lane.nudges, lane.stop):
+            if said is not None:
+                said.tool = _clipped(said.tool)
     record.given = record.given[-MAX_GIVEN:]
     record.relapses = record.relapses[-8:]
 
 
+def _worth(lane: Lane) -> tuple[bool, float]:
+    """Which lane to give up first: the one longest unused, the main one last, since it waits while its sub-agents work."""
+    return lane.main, lane.used
+
+
+def _calls_of(lane: Lane) -> int:
+    return sum(len(node.calls) for node in (*lane.before, *lane.nodes))
+
+
 def _trim_calls(lane: Lane, most: int) -> None:
     """Keeps the newest calls: what came before a compaction goes first, then the oldest messages."""
-    total = sum(len(node.calls) for node in lane.before) + sum(len(node.calls) for node in lane.nodes)
+    total = _calls_of(lane)
     while total > most and lane.before:
         total -= len(lane.before.pop(0).calls)
     while total > most and len(lane.nodes) > 1:
@@ -197,16 +216,32 @@ def _trim_calls(lane: Lane, most: int) -> None:
     if excess > 0:
         del lane.nodes[:excess]
         lane.offset += excess
+    del lane.before[: max(len(lane.before) - 4 * most, 0)]
 
 
 def _shrink(record: Record) -> None:
+    """One step towards `MAX_BYTES`: answers given, then the oldest of the longest lane, then whole lanes, in the end everything."""
+    longest = max(record.lanes, key=_length, default=None)
     if len(record.given) > 8:
         record.given = record.given[len(record.given) // 2 :]
+    elif longest is not None and _length(longest) > _SHORT:
+        _halve(longest)
     elif len(record.lanes) > 1:
-        record.lanes.remove(min(record.lanes, key=lambda lane: lane.used))
-    elif record.lanes and sum(len(node.calls) for node in record.lanes[0].nodes) > 16:
-        lane = record.lanes[0]
-        _trim_calls(lane, sum(len(node.calls) for node in lane.nodes) // 2)
-        lane.nodes = lane.nodes[-MAX_CALLS:]
+        record.lanes.remove(min(record.lanes, key=_worth))
     else:
-        record.lanes = []
+        record.lanes, record.given, record.names = [], [], []
+
+
+def _length(lane: Lane) -> int:
+    return len(lane.before) + len(lane.nodes) + _calls_of(lane)
+
+
+def _halve(lane: Lane) -> None:
+    if lane.before:
+        lane.before = lane.before[(len(lane.before) + 1) // 2 :]
+    elif len(lane.nodes) > 1:
+        half = len(lane.nodes) // 2
+        lane.nodes = lane.nodes[half:]
+        lane.offset += half
+    else:
+        lane.nodes[0].calls = lane.nodes[0].calls[: len(lane.nodes[0].calls) // 2]

@@ -5,6 +5,7 @@ up here: what only a session knows (results as first seen, calls from before a c
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -72,14 +73,27 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 class Trail(msgspec.Struct, frozen=True, gc=False):
     """The calls of a lane's current run (or of the session), oldest first.
 
-    nudged: calls inside a loop that was nudged in this run. relapsed: calls that stopped an earlier run, with the result they had.
-    made: how often each call was made in the session as delivered, for counting over a whole session.
+    nudged: calls inside a loop that was nudged in this run, with the number of steps there were then. relapsed: calls that stopped an
+    earlier run, with the result they had.
+    made: how often each call was made in the session as delivered, for counting over a whole session. latest: what was delivered last.
     """
 
     steps: tuple[Step, ...] = ()
-    nudged: frozenset[int] = frozenset()
+    nudged: dict[int, int] = {}
     relapsed: dict[int, int] = {}
     made: dict[int, int] = {}
+    latest: tuple[Entry, ...] = ()
+
+    @property
+    def newest(self) -> tuple[Entry, ...]:
+        """The calls of the newest message; of the answer delivered last, where the history holds no message.
+
+        What was summarised away counts until the next message comes: a loop is not left by forgetting it.
+        """
+        for step in reversed(self.steps):
+            if step.calls or not step.after_compaction:
+                return step.calls
+        return self.latest
 
 
 def read(request: Request, prints: Fingerprints) -> History:
@@ -113,27 +127,27 @@ def _turns(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
 
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> int:
-    """Gives each result to the first call with its id that has none yet; one without an id to the first call that waits."""
+    """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
     if len(calls) == 1 and end == start + 1 and items[start].role is Role.TOOL and items[start].call_id == calls[0].id:
         call, item = calls[0], items[start]  # nearly every turn
         call.content, call.item, call.failed = item.content or b'""', start, item.failed
         return start
     last = -1
-    waiting: dict[str | None, list[SeenCall]] = {}
-    for call in reversed(calls):
-        waiting.setdefault(call.id, []).append(call)
-    unnamed = iter(calls)
+    by_id: dict[str | None, deque[SeenCall]] = {}
+    for call in calls:
+        by_id.setdefault(call.id, deque()).append(call)
+    in_order = deque(calls)
     for index in range(start, end):
         item = items[index]
         if item.role is not Role.TOOL:
             continue
         last = index
-        same = waiting.get(item.call_id)
-        found = same.pop() if same else None
-        if found is None and item.call_id is None:
-            found = next((call for call in unnamed if call.item < 0), None)
-        if found is not None and found.item < 0:
-            found.content, found.item, found.failed = item.content or b'""', index, item.failed
+        waiting = in_order if item.call_id is None else by_id.get(item.call_id, by_id.get(None, deque()))
+        while waiting and waiting[0].item >= 0:
+            waiting.popleft()
+        if waiting:
+            call = waiting.popleft()
+            call.content, call.item, call.failed = item.content or b'""', index, item.failed
     return last
 
 
@@ -183,7 +197,7 @@ _AUTOMATIC = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_WRAPPED = re.compile(r"<(system-reminder|environment_details|environment_context|system_information)>.{0,65536}?</\1>", re.DOTALL)
+_WRAPPED = re.compile(r"<(system-reminder|environment_details|environment_context|system_information)>(?:(?!<\1>).)*?</\1>", re.DOTALL)
 
 
 def from_person(text: str) -> bool:
@@ -208,12 +222,15 @@ def asks_summary(request: Request) -> bool:
     return _ASKS_SUMMARY.search(text[:4096]) is not None or _ASKS_SUMMARY.search(text[-4096:]) is not None
 
 
-_STUB = re.compile(rb"[^\n]{0,160}\b(?:cleared|pruned|omitted|elided|truncated|trimmed|compacted|removed)\b[^\n]{0,60}", re.IGNORECASE)
+_STUB = re.compile(r"\b(?:cleared|pruned|omitted|elided|truncated|trimmed|compacted|removed)\b", re.IGNORECASE)
 
 
 def is_stub(content: bytes) -> bool:
     """Whether a result is what clients leave in the place of an old one that they cut: a short bracketed remark."""
-    return len(content) < 240 and content[:2] in (b'"[', b'"<', b'"(') and _STUB.search(content) is not None
+    if len(content) >= 320 or not content.startswith((b'"', b"[")):
+        return False
+    text = text_of(content)
+    return len(text) < 240 and text.startswith(("[", "<", "(")) and _STUB.search(text) is not None
 
 
 def is_void(content: bytes) -> bool:

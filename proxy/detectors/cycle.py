@@ -22,11 +22,11 @@ class Cycle:
     reason = Reason.CYCLE
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        places = _places(trail, policy)
+        places = _places(trail, policy) if trail.newest else []
         for period in range(2, LONGEST + 1) if places else ():
             rounds = (_matching(places, period) + period) // period
             finding = self._finding(places, period, rounds, trail, policy)
-            if finding is not None and finding.nudges:
+            if finding is not None and (finding.nudges or finding.stops):
                 return [finding]
         return []
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from proxy.counting import Tally, judged, ladder_of, least_stop, next_count
+from proxy.counting import Tally, coming_counts, judged, ladder_of, least_stop, next_count
 from proxy.models import Finding, Reason
-from proxy.policy import Policy
+from proxy.policy import Ladder, Policy
 from proxy.trail import Entry, Trail
 
 
@@ -14,11 +14,13 @@ class RepeatedCall:
     reason = Reason.REPEATED_CALL
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        newest = trail.steps[-1].calls if trail.steps else ()
+        newest = trail.newest
         return self._findings(trail, tally, policy, newest, {entry.call: tally.counts.get(entry.call, 0) for entry in newest})
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        return self._findings(trail, tally, policy, calls, {entry.call: next_count(trail, policy, tally, entry.call) for entry in calls})
+        if not self.armed(trail, tally, policy):
+            return []
+        return self._findings(trail, tally, policy, calls, coming_counts(trail, policy, tally, calls))
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
         least = least_stop(policy)
@@ -26,9 +28,9 @@ class RepeatedCall:
         if not near:
             return False
         names = {entry.call: entry.name for step in trail.steps for entry in step.calls if entry.call in near}
-        for call in near:
-            ladder = ladder_of(policy, trail, tally, call, names.get(call, ""))
-            if ladder is not None and ladder.stop_at is not None and next_count(trail, policy, tally, call) >= ladder.stop_at:
+        for call in near:  # one made under another history has no name here: it may be any tool's
+            ladder = ladder_of(policy, trail, tally, call, names[call]) if call in names else Ladder(None, least)
+            if ladder is not None and ladder.stop_at is not None and next_count(tally, call) >= ladder.stop_at:
                 return True
         return False
 

@@ -1,0 +1,82 @@
+"""`python -m bench`: measure requests; `python -m bench engine`: the pure core alone. `--json` for programs."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from bench import memory, peers, report
+from bench.engine import timings
+from bench.measure import CASES, FULL, QUICK, rows, run
+from bench.servers import Bench, Cores, Server
+
+QUICK_SESSIONS = 500
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the report on standard output, progress on standard error."""
+    given = _parser().parse_args(arguments)
+    if given.what == "engine":
+        found = timings()
+        print(json.dumps([asdict(timing) for timing in found], indent=2) if given.json else report.engine_text(found))
+        return
+    with tempfile.TemporaryDirectory(prefix="lastcall-bench-") as folder:
+        result = _requests(Path(folder), given)
+    print(json.dumps(report.document(result), indent=2) if given.json else report.text(result))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="What a request costs in Lastcall.")
+    parser.add_argument("what", nargs="?", choices=("requests", "engine"), default="requests", help="default: requests")
+    parser.add_argument("--quick", action="store_true", help="20 seconds instead of 3 minutes, and figures to match")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--case", default="", help="only cases whose name contains this, as in --case '56 KB, growing'")
+    parser.add_argument("--peer", choices=peers.PEERS, action="append", default=[], help="another proxy beside; installed into build/peers")
+    return parser
+
+
+def _requests(folder: Path, given: argparse.Namespace) -> report.Report:
+    cores = Cores.split()
+    bench = Bench(folder, cores)
+    cases = [case for case in CASES if given.case in case.name]
+    if not cases:
+        sys.exit(f"no case contains {given.case!r}; there are: {'; '.join(case.name for case in CASES)}")
+    effort = QUICK if given.quick else FULL
+    sessions = QUICK_SESSIONS if given.quick else memory.SESSIONS
+    with ExitStack() as stack:
+        upstream = stack.enter_context(bench.upstream())
+        bare = stack.enter_context(bench.bare(upstream))
+        own = stack.enter_context(bench.lastcall("memory", upstream, "memory://"))
+        servers, weights = [upstream, bare, own], dict[str, float]()
+        store = stack.enter_context(bench.redis())
+        shared: Server | None = None
+        if store is not None:
+            shared = stack.enter_context(bench.lastcall("redis", upstream, f"redis://127.0.0.1:{store.port}/0"))
+            servers.append(shared)
+        else:
+            _told("no redis-server on the PATH: rows with Redis are left out")
+        if "litellm" in given.peer:
+            try:
+                servers.append(stack.enter_context(peers.litellm(bench, folder, upstream)))
+            except (peers.Unavailable, RuntimeError) as error:
+                _told(f"litellm is left out: {error}")
+        os.sched_setaffinity(0, cores.rest)
+        samples = run(servers, cases, effort, _told)
+        _told("memory of idle sessions")
+        with bench.lastcall("memory", upstream, "memory://") as fresh:
+            weights["resident"] = memory.resident(fresh, sessions)
+        if store is not None and shared is not None:
+            weights |= memory.stored(shared, store, sessions)
+    return report.Report(list(rows(samples, bare.name)), weights)
+
+
+def _told(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+main()
