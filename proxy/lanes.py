@@ -73,7 +73,8 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     if earlier:
         steps[:1] = [msgspec.structs.replace(steps[0] if steps else Step(()), after_compaction=True)]
     nudged = {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls}
-    relapsed = {relapse.call: relapse.result for relapse in record.relapses}
+    own = lane.stop.calls if current and lane.stop is not None else ()
+    relapsed = {relapse.call: relapse.result for relapse in record.relapses if relapse.call not in own}
     made = _made(record.given) if whole else {}
     latest = _latest(record) if whole and not asker.retry else ()
     return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest), current)

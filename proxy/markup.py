@@ -15,12 +15,14 @@ _SIGNS = re.compile(
     | <\|tool_calls?(?:_section)?_(?:begin|end|argument_begin)\|> | <\|tool_call_argument_begin\|>
     | <\|(?:open|close)\|>(?:tools|call|argument|message|response)\b
     | <\|channel\|>(?:commentary|analysis)?[^\n]{{0,80}}?to=functions\.
-    | <tool_call>\s*(?:\{{|<function=|<arg_key>|[\w.-]+\s*(?:<arg_key>|</tool_call>))
+    | <tool_call>(?:\s*(?:\{{|<function=|<arg_key>)|\n?[\w.-]+\s*(?:<arg_key>|</tool_call>))
     | <function=[\w.-]+>\s*(?:<parameter=|\{{|</function>)
     | <arg_key>[^<\n]{{1,200}}</arg_key>
     | <(?:antml:)?invoke\ name="[\w.:-]{{1,200}}">
     | \[TOOL_CALLS\]\s*(?:\[|[\w.-]+(?:\[ARGS\]|\{{))
-    | <\|python_tag\|> | <tool_calls>\s*[\[<]
+    | <\|python_tag\|> | <tool_calls>\s*[\[<] | <function_calls>\s*(?:<|[\w.-]+\()
+    | <\|tool_call> | <tool_call\|> | <start_function_call> | <longcat_tool_call> | <seed:tool_call>
+    | <\|START_ACTION\|> | <cofl:tool_calls?[>\ ] | <(?:antml|atem):function_calls> | <atem:invoke\ name=
     """,
     re.VERBOSE,
 )

@@ -160,8 +160,9 @@ class House:
         verdict = judge(x.place, answer_of(reply, x.request), self.prints, self.policy, x.plan.counts)
         x.given = reply
         if self.policy.mode is Mode.OBSERVE:
-            if verdict.stop is not None and x.place.lane.stop is None:
-                x.plan.stop = x.plan.stop or verdict.stop
+            known = x.plan.action in (Action.STOP, Action.REFUSE) or x.place.lane.stop is not None
+            if verdict.stop is not None and verdict.finding is not None and not known:
+                x.plan.stop_for(verdict.finding)
                 x.plan.seen += verdict.seen
             return False
         x.verdict = verdict

@@ -58,7 +58,7 @@ def _stream(client: openai.OpenAI, history: list[Any]) -> dict[str, Any]:
         return _joined(list(chunks))
 
 
-def _helper(client: openai.OpenAI, history: list[Any]) -> dict[str, Any]:
+def _accumulate(client: openai.OpenAI, history: list[Any]) -> dict[str, Any]:
     with client.chat.completions.stream(model=MODEL, messages=history, tools=TOOLS) as events:
         return events.get_final_completion().choices[0].message.model_dump(exclude_none=True, exclude={"parsed"})
 
@@ -73,7 +73,7 @@ async def _astream(client: openai.AsyncOpenAI, history: list[Any]) -> dict[str, 
         return _joined([chunk async for chunk in chunks])
 
 
-async def _ahelper(client: openai.AsyncOpenAI, history: list[Any]) -> dict[str, Any]:
+async def _aaccumulate(client: openai.AsyncOpenAI, history: list[Any]) -> dict[str, Any]:
     async with client.chat.completions.stream(model=MODEL, messages=history, tools=TOOLS) as events:
         return (await events.get_final_completion()).choices[0].message.model_dump(exclude_none=True, exclude={"parsed"})
 
@@ -100,8 +100,8 @@ async def close() -> None:
 AGENTS: dict[str, Agent] = {
     "sync": _agent(_create),
     "sync stream=True": _agent(_stream),
-    "sync .stream()": _agent(_helper),
+    "sync .stream()": _agent(_accumulate),
     "async": _async_agent(_acreate),
     "async stream=True": _async_agent(_astream),
-    "async .stream()": _async_agent(_ahelper),
+    "async .stream()": _async_agent(_aaccumulate),
 }

@@ -14,6 +14,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
@@ -25,6 +27,7 @@ from proxy.nudge import NUDGE_MARK, STOP_MARK
 from tests.clients import Agent, Endpoint, Workshop
 from tests.running import Proxy, running
 
+DOCS = Path(__file__).parents[2] / "docs" / "clients.md"
 LOOPBACK = {"127.0.0.1", "localhost"}
 MODES = {
     "openai_sdk": ("sync", "sync stream=True", "sync .stream()", "async", "async stream=True", "async .stream()"),
@@ -227,8 +230,8 @@ def test_message_ends_the_loop_without_a_further_call(agent: Run, model: Upstrea
     assert workshop.executed == ["read_file"] * 4
     assert model.nudges == [0, 0, 0, 1, 1]
     assert proxy.told("action") == STOPPED
-    assert text.startswith(STOP_MARK)
-    assert "read_file" in text
+    assert text.startswith(f"{STOP_MARK} Lastcall stopped this run: read_file ")
+    assert "The model gave no closing answer." in text
 
 
 def test_error_ends_the_loop_with_the_librarys_own_exception(
@@ -297,6 +300,13 @@ def test_two_runs_of_one_prompt_are_two_sessions(agent: Run, model: Upstream, la
         assert workshop.executed == ["read_file"] * 4
     sessions = proxy.told("session")
     assert [len(set(sessions[:5])), len(set(sessions[5:])), len(set(sessions))] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("distribution", ["openai", "langchain-openai", "openai-agents", "pydantic-ai-slim", "litellm"])
+def test_the_versions_in_the_docs_are_those_that_run(distribution: str) -> None:
+    """docs/clients.md says of which versions all this is true."""
+    row = rf"^\| `{distribution.removesuffix('-slim')}`[^|]*\| {re.escape(version(distribution))} \|"
+    assert re.search(row, DOCS.read_text(), re.MULTILINE)
 
 
 def comparable(body: bytes) -> Any:
