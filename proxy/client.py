@@ -16,6 +16,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Fields = Iterable[tuple[bytes, bytes]]
 
+_UNWATCHED_SECONDS = 0.02  # quicker exchanges are over before a client could leave; watching costs a task
 _ZSTD_STEP = 1024  # bytes decoded at once: four of them can stand for 128 KiB
 
 
@@ -26,7 +27,7 @@ class ClientGone(Exception):
 class Client:
     """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
 
-    __slots__ = ("_receive", "_send", "_task", "_watch", "ended", "fields", "gone", "headers", "status")
+    __slots__ = ("_receive", "_send", "_task", "_timer", "_watch", "ended", "fields", "gone", "headers", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
@@ -36,6 +37,7 @@ class Client:
         self.ended = False
         self._receive = receive
         self._send = send
+        self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[Any] | None = None
 
@@ -73,10 +75,15 @@ class Client:
 
     async def __aenter__(self) -> "Client":
         self._task = asyncio.current_task()
-        self._watch = asyncio.create_task(self._notice())
+        self._timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._begin_watching)
         return self
 
+    def _begin_watching(self) -> None:
+        self._watch = asyncio.create_task(self._notice())
+
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watch is not None:
             self._watch.cancel()
         if self.gone and kind is asyncio.CancelledError and self._task is not None and self._task.uncancel() <= 0:

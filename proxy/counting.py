@@ -81,7 +81,7 @@ def tally(trail: Trail, policy: Policy) -> Tally:
         case Counting.NO_PROGRESS:
             return _no_progress(trail, policy)
         case Counting.CONSECUTIVE:
-            return _consecutive(trail.steps, policy)
+            return _consecutive(trail, policy)
         case Counting.CUMULATIVE:
             return _cumulative(trail, policy)
         case _:
@@ -108,28 +108,60 @@ def _distinct(step: Step, policy: Policy) -> set[int]:
     return {entry.call for entry in step.calls if judged(policy, entry)}
 
 
-def _last_results(steps: Iterable[Step]) -> dict[int, int]:
-    return {entry.call: entry.result for step in steps for entry in step.calls if entry.result != UNSEEN}
+def _last_results(trail: Trail) -> dict[int, int]:
+    """The last result of each call that may have a shorter ladder for it."""
+    if not trail.relapsed:
+        return {}
+    return {entry.call: entry.result for step in trail.steps for entry in step.calls if entry.result != UNSEEN}
 
 
 def _no_progress(trail: Trail, policy: Policy) -> Tally:
+    if _is_plain(trail):
+        return Tally(_since_news(trail, policy), _last_results(trail), frozenset())
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
-    middles = {entry.call: _middle(policy, entry.name) for step in trail.steps for entry in step.calls if entry.call in trail.nudged}
+    middles = _middles(trail, policy)
     forgiven: set[int] = set()
     for number, step in enumerate(trail.steps):
-        nudged = {call for call, at in trail.nudged.items() if at <= number}
         if step.after_compaction:
-            forgiven = set(results) - nudged
+            forgiven = set(results) - {call for call, at in trail.nudged.items() if at <= number}
         renewed = _learn(step, results, policy)
         if renewed:  # what was nudged falls back to the middle of its ladder, unless the news is its own
-            counts = {call: min(count, middles[call] - 1) for call, count in counts.items() if call in nudged and call not in renewed}
+            counts = {
+                call: min(count, middles[call] - 1)
+                for call, count in counts.items()
+                if call in middles and trail.nudged[call] <= number and call not in renewed
+            }
         for call in _distinct(step, policy):
             if call in forgiven:
                 forgiven.discard(call)
             else:
                 counts[call] = counts.get(call, 0) + 1
-    return Tally(counts, _last_results(trail.steps), frozenset(forgiven))
+    return Tally(counts, _last_results(trail), frozenset(forgiven))
+
+
+def _is_plain(trail: Trail) -> bool:
+    """Whether no call was made twice and nothing was nudged or summarised away: most trails, and most of the work saved."""
+    calls = [entry.call for step in trail.steps for entry in step.calls]
+    return len(set(calls)) == len(calls) and not trail.nudged and not any([step.after_compaction for step in trail.steps])
+
+
+def _since_news(trail: Trail, policy: Policy) -> dict[int, int]:
+    """The counts of a plain trail: every message is news but for notes and void results, so that only the newest ones count."""
+    counts: dict[int, int] = {}
+    for step in reversed(trail.steps):
+        for call in _distinct(step, policy):
+            counts[call] = 1
+        if any([not entry.void and not is_bookkeeping(policy, entry.name) for entry in step.calls]):
+            break
+    return counts
+
+
+def _middles(trail: Trail, policy: Policy) -> dict[int, int]:
+    """For each nudged call of the trail the middle of its ladder."""
+    if not trail.nudged:
+        return {}
+    return {entry.call: _middle(policy, entry.name) for step in trail.steps for entry in step.calls if entry.call in trail.nudged}
 
 
 def _learn(step: Step, results: dict[int, set[int]], policy: Policy) -> set[int]:
@@ -154,17 +186,17 @@ def _middle(policy: Policy, tool: str) -> int:
     return (ladder.nudge_at + ladder.stop_at) // 2
 
 
-def _consecutive(steps: Sequence[Step], policy: Policy) -> Tally:
+def _consecutive(trail: Trail, policy: Policy) -> Tally:
     counts: dict[int, int] = {}
     previous: set[int] = set()
-    for step in steps:
+    for step in trail.steps:
         if not step.calls:
             continue
         distinct = _distinct(step, policy)
         alone = len(distinct) == 1 and distinct == previous
         counts = {call: counts.get(call, 0) + 1 if alone else 1 for call in distinct}
         previous = distinct
-    return Tally(counts, _last_results(steps), frozenset())
+    return Tally(counts, _last_results(trail), frozenset())
 
 
 def _cumulative(trail: Trail, policy: Policy) -> Tally:
@@ -174,4 +206,4 @@ def _cumulative(trail: Trail, policy: Policy) -> Tally:
             counts[call] = counts.get(call, 0) + 1
     for call, made in trail.made.items():
         counts[call] = max(counts.get(call, 0), made)
-    return Tally(counts, _last_results(trail.steps), frozenset())
+    return Tally(counts, _last_results(trail), frozenset())

@@ -5,7 +5,6 @@ came of it. All three are pure: the record they change is the caller's own copy,
 `absorb` and `conclude` again on what stands in the store now.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from enum import Enum, auto
 
@@ -224,7 +223,7 @@ def _nudge(finding: Finding, place: Place, request: Request, history: History, p
     answered = [index for index, message in enumerate(history.messages) if message.last_item >= 0]
     message, item = (answered[-1], -1) if answered else (-1, history.users[-1].item if history.users else -1)
     mark = place_mark(request, history, prints, message, item)
-    if not mark:
+    if not mark or any(nudge.mark == mark for nudge in place.lane.nudges):  # no place, or one that holds a nudge
         return None
     at = min([len(place.trail.steps), *(nudge.at for nudge in place.nudges() if finding.calls & set(nudge.calls))])
     return Nudge(message, item, mark, place.run, finding.reason, finding.tool, finding.count, sorted(finding.calls)[:8], at)
@@ -249,8 +248,7 @@ def edits_of(
         if nudge is None or nudge.message == LOST or place_mark(request, history, prints, nudge.message, nudge.item) != nudge.mark:
             continue
         item = nudge.item if nudge.message < 0 else history.messages[nudge.message].last_item
-        if not any(insert.item == item for insert in inserts):
-            inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))
+        inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))
     if plan.serve is not Serve.FINAL:
         return Edits(inserts=tuple(inserts))
     last = max([message.last_item for message in history.messages] + [user.item for user in history.users], default=-1)
@@ -305,14 +303,10 @@ def _stops(place: Place, counts: Tally, entries: Sequence[Entry], policy: Policy
 
 def _offending(finding: Finding, entries: Sequence[Entry]) -> list[int]:
     """Positions to leave out: the looped calls; of a runaway message everything from the rung on."""
-    if finding.reason is not Reason.PARALLEL_REPEAT:
-        return [position for position, entry in enumerate(entries) if entry.call in finding.calls]
-    seen: Counter[int] = Counter()
-    for position, entry in enumerate(entries):
-        seen[entry.call] += 1
-        if entry.call in finding.calls and finding.stop_at is not None and seen[entry.call] >= finding.stop_at:
-            return list(range(position, len(entries)))
-    return []
+    looped = [position for position, entry in enumerate(entries) if entry.call in finding.calls]
+    if finding.reason is not Reason.PARALLEL_REPEAT or finding.stop_at is None:
+        return looped
+    return list(range(looped[finding.stop_at - 1], len(entries)))
 
 
 def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: str) -> Notice:

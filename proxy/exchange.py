@@ -5,7 +5,7 @@ delivered by `_whole` and `_stream`, ended by Lastcall in `_conclude` and `_loca
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -16,7 +16,7 @@ from proxy.dialects import Dialect
 from proxy.engine import Admission, Result, Serve, Verdict, admit, edits_of, judge, notice_of
 from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
-from proxy.forwarding import Forwarder
+from proxy.forwarding import Forwarder, paced
 from proxy.identity import identify
 from proxy.markup import leaked
 from proxy.models import Action, Answer, Choice, Edits, Head, Notice, Reason, ToolCall
@@ -77,7 +77,7 @@ class Exchange:
         self._outcome = Outcome.FAILED
         self._whole_sent = False
         self._nudge_ended: NudgeEnded | None = None
-        self._commit: asyncio.Task[bool] | None = None
+        self._commit: Awaitable[bool] | None = None
 
     async def run(self) -> None:
         """The whole exchange. Raises `ProxyError` before anything was sent or reserved: for a request that cannot be served."""
@@ -206,7 +206,7 @@ class Exchange:
             objects=lambda answer: bool(judge(self._session.place, answer, self._session.prints, policy, plan.counts).drop),
         )
         try:
-            async for chunk in _paced(response.chunks(), self._keep_alive) if plan.armed else response.chunks():
+            async for chunk in paced(response.chunks(), KEEP_ALIVE_SECONDS, self._keep_alive) if plan.armed else response.chunks():
                 await forward.take(chunk)
                 if forward.cut:
                     break
@@ -488,19 +488,3 @@ def _pruned(answer: Answer, verdict: Verdict) -> Answer:
 def _header_text(text: str) -> bytes:
     """A value that any client can read: printable ASCII, tool names cut."""
     return "".join(char if " " <= char <= "~" else "?" for char in text[-200:]).encode()
-
-
-async def _paced(chunks: AsyncIterator[bytes], tick: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """The chunks, with a call of `tick` whenever nothing has come for `KEEP_ALIVE_SECONDS`."""
-    while True:
-        coming = asyncio.ensure_future(anext(chunks, None))
-        try:
-            while not (await asyncio.wait({coming}, timeout=KEEP_ALIVE_SECONDS))[0]:
-                await tick()
-        finally:
-            if not coming.done():
-                coming.cancel()
-        chunk = coming.result()
-        if chunk is None:
-            return
-        yield chunk

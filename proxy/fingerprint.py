@@ -16,12 +16,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proxy.models import ToolCall
+
 UNSEEN = 0  # the hash of a result that has not arrived
 
 _DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool comes near
 _EXACT_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,200})")
 _CACHE_SIZE = 8192
 _Key = TypeVar("_Key", int, bytes)
+_Value = TypeVar("_Value")
 _LONG = 32_768  # results over this many characters are normalised at both ends only
 
 
@@ -34,6 +37,7 @@ class Fingerprints:
         self._calls: dict[int, int] = {}
         self._results: dict[bytes, int] = {}
         self._texts: dict[int, int] = {}
+        self._messages: dict[int, tuple[int, tuple[int, ...]]] = {}
 
     def call(self, name: str, arguments: str) -> int:
         """The identity of a call."""
@@ -44,9 +48,20 @@ class Fingerprints:
             found = _keep(self._calls, key, self.digest(b"call", *parts))
         return found
 
+    def message(self, calls: tuple[ToolCall, ...]) -> tuple[int, tuple[int, ...]]:
+        """The identity of a message by the ids and fingerprints of its calls, and those fingerprints. Cached, as histories come back."""
+        key = hash(tuple([(call.id, call.name, call.arguments) for call in calls]))
+        found = self._messages.get(key)
+        if found is None:
+            fingerprints = tuple([self.call(call.name, call.arguments) for call in calls])
+            named = "\0".join([f"{call.id}\1{known}" for call, known in zip(calls, fingerprints, strict=True)])
+            found = _keep(self._messages, key, (self.digest(b"calls", named.encode("utf-8", "surrogatepass")), fingerprints))
+        return found
+
     def raw_result(self, content: bytes) -> int:
         """The exact identity of a result, from its raw JSON value. Even, never `UNSEEN`: cheap, and enough while nothing differs."""
-        return self._digest(b"raw", content) & ~1 or 2
+        digest = blake2b(content, digest_size=8, key=self._secret, person=b"raw result").digest()
+        return int.from_bytes(digest, "little") & ~1 or 2
 
     def result(self, content: bytes) -> int:
         """The identity of a result by its normalised text. Odd, so that the two kinds cannot be mixed up."""
@@ -74,7 +89,7 @@ class Fingerprints:
         return int.from_bytes(blake2b(joined, digest_size=8, key=self._secret).digest(), "little")
 
 
-def _keep(cache: dict[_Key, int], key: _Key, value: int) -> int:
+def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
     if len(cache) >= _CACHE_SIZE:
         del cache[next(iter(cache))]
     cache[key] = value

@@ -5,7 +5,8 @@ stream holds everything from its first tool call on until it is whole, and any s
 often that the next call may have to be cut.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from proxy.dialects import Dialect
 from proxy.dialects.sse import Splitter
@@ -112,3 +113,19 @@ class Forwarder:
         if total > self._begun and runaway(self._policy, begun):
             self.cut = self._objects(self.reader.answer())
         self._begun = total
+
+
+async def paced(chunks: AsyncIterator[bytes], seconds: float, tick: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+    """The chunks, with a call of `tick` whenever nothing has come for that many seconds."""
+    while True:
+        coming = asyncio.ensure_future(anext(chunks, None))
+        try:
+            while not (await asyncio.wait({coming}, timeout=seconds))[0]:
+                await tick()
+        finally:
+            if not coming.done():
+                coming.cancel()
+        chunk = coming.result()
+        if chunk is None:
+            return
+        yield chunk

@@ -193,42 +193,40 @@ class Keys:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
 
-    def _key(self, *parts: bytes | str) -> bytes:
-        hasher = blake2b(digest_size=16, key=self._secret)
-        for part in parts:
-            data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-            hasher.update(len(data).to_bytes(4, "little"))
-            hasher.update(data)
-        return hasher.digest()
+    def _key(self, kind: bytes, *parts: bytes | str) -> bytes:
+        data = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
+        framed = b"".join([b"%d:%b" % (len(part), part) for part in data])
+        return blake2b(framed, digest_size=16, key=self._secret, person=kind).digest()
 
     def secret_id(self) -> int:
         """Names the secret without giving it away."""
-        return int.from_bytes(self._key("secret")[:6], "little")
+        return self._secret_id
 
     def tenant(self, caller: str) -> bytes:
-        return self._key("tenant", caller)
+        return self._key(b"tenant", caller)
 
     def session(self, tenant: bytes, session: str) -> bytes:
-        return self._key("session", tenant, session)
+        return self._key(b"session", tenant, session)
 
     def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
         """The link of a whole line of answers, from the first user text on."""
-        return self._key("chain", scope, seed.to_bytes(8, "little"), b"".join(answer.to_bytes(8, "little") for answer in answers))
+        return self._key(b"chain", scope, seed.to_bytes(8, "little"), b"".join([answer.to_bytes(8, "little") for answer in answers]))
 
     def call(self, scope: bytes, call: ToolCall, fingerprint: int) -> bytes | None:
         """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's."""
-        return self._key("call", scope, call.id, call.name, fingerprint.to_bytes(8, "little")) if call.id else None
+        return self._key(b"call", scope, call.id, call.name, fingerprint.to_bytes(8, "little")) if call.id else None
 
     def passage(self, scope: bytes, text: str) -> bytes:
-        return self._key("passage", scope, text)
+        return self._key(b"passage", scope, text)
 
     def named_scope(self, session: str) -> bytes:
         """Scope of the links of a named session: its id instead of the caller, so that it can go on under a refreshed key.
 
         Who shows the session's id and one of its answers, its random call ids included, has been part of it.
         """
-        return self._key("named", session)
+        return self._key(b"named", session)
 
 
 _PIECE = re.compile(r"[^\n.!?]{40,2000}")

@@ -287,12 +287,7 @@ def _kept_step(record: Record, node: Node) -> Step:
     return Step(tuple(calls), node.compacted)
 
 
-class _Slot(msgspec.Struct):
-    """A call of the trail while its result's identity is being settled. fresh: the result was first seen in this request."""
-
-    seen: SeenCall
-    kept: KeptCall
-    fresh: bool = False
+_Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is kept of it
 
 
 def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, start: int, before: Iterable[Node]) -> list[Step]:
@@ -300,77 +295,90 @@ def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, st
 
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
-    steps: list[list[_Slot]] = []
-    by_call: dict[int, list[_Slot]] = {}
-    fresh: list[Node] = []
+    steps: list[list[_Pair]] = []
+    first: dict[int, _Pair] = {}
+    again: dict[int, list[_Pair]] = {}
+    nodes, offset, last = lane.nodes, lane.offset, len(history.messages) - 1
     for index, message in enumerate(history.messages):
-        at = index - lane.offset
-        if 0 <= at < len(lane.nodes):
-            node = lane.nodes[at]
+        at = index - offset
+        if 0 <= at < len(nodes):
+            node = nodes[at]
         else:
             node = Node(message.answer, [])
             if at >= 0:
-                fresh.append(node)
+                nodes.append(node)
         if index < start and (node.calls or at < 0):
             continue
-        slots = _slots(record, message, node, prints, newest=index == len(history.messages) - 1)
+        pairs = _pairs(record, message, node)
+        if index == last:
+            _record(pairs, prints, newest=True)
         if index >= start:
-            steps.append(slots)
-            for slot in slots:
-                by_call.setdefault(slot.seen.fingerprint, []).append(slot)
-    lane.nodes.extend(fresh)
+            steps.append(pairs)
+            for pair in pairs:
+                call = pair[0].fingerprint
+                if call not in first:
+                    first[call] = pair
+                    continue
+                again.setdefault(call, [first[call]]).append(pair)
     gone: dict[int, list[KeptCall | Relapse]] = {}
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
     for other in others:
-        gone.setdefault(other.call, []).append(other)
-    for call, same in by_call.items():
+        if other.call in first:
+            gone.setdefault(other.call, []).append(other)
+            again.setdefault(other.call, [first[other.call]])
+    for call, same in again.items():
+        for pair in same:
+            _record([pair], prints, newest=False)
         _settle(same, gone.get(call, []), prints)
-    return [Step(tuple(_entry(slot) for slot in slots)) for slots in steps]
+    return [Step(tuple([_entry(seen, kept) for seen, kept in pairs])) for pairs in steps]
 
 
-def _slots(record: Record, message: Message, node: Node, prints: Fingerprints, *, newest: bool) -> list[_Slot]:
-    """The calls of a message beside what is kept of them. newest: its results have just arrived, so that none was cut."""
-    if len(node.calls) < len(message.calls):
-        known = len(node.calls)
-        for seen in message.calls[known:]:
-            node.calls.append(KeptCall(seen.fingerprint, UNSEEN, name_index(record, seen.name)))
-    slots = []
-    for position, (seen, kept) in enumerate(zip(message.calls, node.calls, strict=False)):
-        slot = _Slot(seen, kept)
-        if kept.result == UNSEEN and seen.content:
-            kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if seen.failed else 0)
-            slot.fresh = newest or not is_stub(seen.content)
-            if slot.fresh:
-                kept.result = prints.raw_result(seen.content)
-            else:  # cut before it was ever recorded: it equals nothing
-                kept.result = prints.raw_result(f"stub {message.answer} {message.item} {position}".encode())
-        slots.append(slot)
-    return slots
+def _pairs(record: Record, message: Message, node: Node) -> list[_Pair]:
+    """The calls of a message beside what is kept of them."""
+    for seen in message.calls[len(node.calls) :]:
+        node.calls.append(KeptCall(seen.fingerprint, UNSEEN, name_index(record, seen.name)))
+    return list(zip(message.calls, node.calls, strict=False))
 
 
-def _settle(slots: Sequence[_Slot], gone: Sequence[KeptCall | Relapse], prints: Fingerprints) -> None:
+def _record(pairs: Iterable[_Pair], prints: Fingerprints, *, newest: bool) -> None:
+    """Keeps results as first seen. newest: they have just arrived, so that none was cut.
+
+    Called for the newest message and for calls made more than once: of a history that Lastcall joins late, nobody asks for the rest.
+    """
+    for seen, kept in pairs:
+        if kept.result != UNSEEN or not seen.content:
+            continue
+        kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if seen.failed else 0)
+        if newest or not is_stub(seen.content):
+            kept.result = prints.raw_result(seen.content)
+        else:  # cut before it was ever recorded: it equals nothing
+            kept.result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
+
+
+def _settle(pairs: Sequence[_Pair], gone: Sequence[KeptCall | Relapse], prints: Fingerprints) -> None:
     """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
 
     gone: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may end
     as a stop is remembered in the form that a later run can compare.
     """
-    alike = [*(slot.kept for slot in slots), *gone]
-    if len(slots) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
+    alike = [*(kept for _, kept in pairs), *gone]
+    if len(pairs) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
         return
-    normal = {slot.kept.result: prints.result(slot.seen.content) for slot in slots if _at_hand(slot, prints)}
+    normal = {kept.result: prints.result(seen.content) for seen, kept in pairs if _at_hand(seen, kept, prints)}
     for kept in alike:
         kept.result = normal.get(kept.result, kept.result)
 
 
-def _at_hand(slot: _Slot, prints: Fingerprints) -> bool:
+def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
     """Whether the result is only known by its bytes, and the history still shows them."""
-    known = slot.kept.result
-    return known != UNSEEN and not known & 1 and (slot.fresh or prints.raw_result(slot.seen.content) == known)
+    return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
 
 
-def _entry(slot: _Slot) -> Entry:
-    kept = slot.kept
-    return Entry(slot.seen.fingerprint, slot.seen.name, kept.result, bool(kept.flags & FAILED), bool(kept.flags & VOID))
+def _entry(seen: SeenCall, kept: KeptCall) -> Entry:
+    flags = kept.flags
+    if not flags:
+        return Entry(seen.fingerprint, seen.name, kept.result)
+    return Entry(seen.fingerprint, seen.name, kept.result, bool(flags & FAILED), bool(flags & VOID))
 
 
 # ---- answers that no history carries

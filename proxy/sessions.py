@@ -4,7 +4,8 @@ Awaits the store and nothing else. Which lane, which run, which decision: `lanes
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,8 +19,8 @@ from proxy.lanes import Asker, Place, absorb
 from proxy.models import Choice, Reason, Request, Role, text_of
 from proxy.policy import Canonical, Policy, Scope
 from proxy.state import Record, dump, load
-from proxy.store import GuardedStore, Limits, Opened, Reservation, Settlement
-from proxy.trail import History, SeenCall, answer_identity, head_of, read
+from proxy.store import Limits, MemoryStore, Opened, Reservation, Settlement, Store
+from proxy.trail import History, answer_identity, head_of, read
 
 LEASE_SECONDS = 900.0  # longer than any silence allowed of an upstream
 _CONFLICTS = 16  # lost races in a row before a record is given up; settlements are never
@@ -84,7 +85,7 @@ class Sessions:
 
     def __init__(
         self,
-        store: GuardedStore,
+        store: Store,
         *,
         ttl: float,
         closed: bool,
@@ -237,13 +238,15 @@ class Sessions:
                 raise
             return None
 
-    def commit(self, session: Session, result: Result, choices: Sequence[Choice]) -> tuple[NudgeEnded | None, asyncio.Task[bool]]:
+    def commit(self, session: Session, result: Result, choices: Sequence[Choice]) -> tuple[NudgeEnded | None, Awaitable[bool]]:
         """Writes what came of the exchange, beside the answer's last bytes. choices: what the client was given.
 
-        The task says whether the store took it.
+        What is returned beside the nudge's end says, once awaited, whether the store took it.
         """
         ended = _conclude(session, result)
         links = self._links_after(session, choices) if result.full else []
+        if isinstance(self._store, MemoryStore):  # waits for nothing: a task would cost more than the work
+            return ended, _Done(self._commit(session, result, links))
         task = asyncio.create_task(self._commit(session, result, links))
         self._committing[session.key] = task
         for link in links:
@@ -286,18 +289,32 @@ class Sessions:
         answers = [message.answer for message in session.history.messages]
         links: list[bytes] = []
         for choice in choices:
-            seen = [SeenCall(session.prints.call(call.name, call.arguments), call.name, call.id) for call in choice.calls]
-            answer = answer_identity(choice.text, choice.calls, seen, session.prints)
+            answer = answer_identity(choice.text, choice.calls, session.prints)
             links.append(session.keys.chain(session.scope, session.history.seed, [*answers, answer]))
             if session.named:
                 continue
             links += [
                 link
-                for call, known in zip(choice.calls[:_LINKED_CALLS], seen, strict=False)
-                if (link := session.keys.call(session.scope, call, known.fingerprint)) is not None
+                for call in choice.calls[:_LINKED_CALLS]
+                if (link := session.keys.call(session.scope, call, session.prints.call(call.name, call.arguments))) is not None
             ]
             links += [session.keys.passage(session.scope, piece) for piece in passages(choice.text, _PASSAGES_KEPT)]
         return links
+
+
+class _Done:
+    """What a coroutine that never waits came to. Runs it at once."""
+
+    def __init__(self, work: Coroutine[Any, Any, bool]) -> None:
+        self._value = False
+        try:
+            work.send(None)
+        except StopIteration as end:
+            self._value = end.value
+
+    def __await__(self) -> Generator[None, None, bool]:
+        return self._value
+        yield
 
 
 def _place(session: Session) -> None:

@@ -6,7 +6,8 @@ up here: what only a session knows (results as first seen, calls from before a c
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -98,41 +99,40 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
 
 def read(request: Request, prints: Fingerprints) -> History:
     """The history of a request. Results are matched to the calls of the assistant message before them: ids are not unique across turns."""
-    messages: list[Message] = []
+    items = request.items
+    starts = [index for index, item in enumerate(items) if item.role is Role.ASSISTANT]
+    messages = [_message(items, start, end, prints) for start, end in pairwise([*starts, len(items)])]
     users: list[UserText] = []
-    for start, end in _turns(request.items):
-        speaker = request.items[start]
-        if speaker.role is Role.ASSISTANT:
-            calls = [SeenCall(prints.call(call.name, call.arguments), call.name, call.id) for call in speaker.calls]
-            last = _match_results(calls, request.items, start + 1, end)
-            text = "" if calls else text_of(speaker.content)
-            messages.append(Message(answer_identity(text, speaker.calls, calls, prints), tuple(calls), start, last))
-        spoke = messages[-1].calls if messages else None
-        for index in range(start, end):
-            if request.items[index].role is Role.USER:
-                users.append(UserText(index, len(messages), spoke == ()))
-    seed = prints.text("seed", text_of(request.items[users[0].item].content).strip()) if users else 0
-    return History(tuple(messages), tuple(users), seed, _same(request.items, messages, seed, prints))
-
-
-def _turns(items: Sequence[Item]) -> Iterator[tuple[int, int]]:
-    """Ranges of items that each begin at an assistant message (the first one may begin with anything)."""
-    start = 0
+    before = 0
     for index, item in enumerate(items):
-        if item.role is Role.ASSISTANT and index > start:
-            yield start, index
-            start = index
-    if items:
-        yield start, len(items)
+        if item.role is Role.ASSISTANT:
+            before += 1
+        elif item.role is Role.USER:
+            users.append(UserText(index, before, before > 0 and not messages[before - 1].calls))
+    seed = prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
+    return History(tuple(messages), tuple(users), seed, _same(items, messages, seed, prints))
 
 
-def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> int:
+def _message(items: Sequence[Item], start: int, end: int, prints: Fingerprints) -> Message:
+    """The assistant message at `start` with the results that follow it."""
+    made = items[start].calls
+    if not made:
+        return Message(prints.text("text", text_of(items[start].content).strip()), (), start, _last_result(items, start + 1, end))
+    answer, fingerprints = prints.message(made)
+    if len(made) == 1 and end == start + 2 and (item := items[end - 1]).role is Role.TOOL and item.call_id == made[0].id:
+        call = SeenCall(fingerprints[0], made[0].name, made[0].id, item.content or b'""', end - 1, item.failed)  # nearly every turn
+        return Message(answer, (call,), start, end - 1)
+    calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(fingerprints, made, strict=True)]
+    _match_results(calls, items, start + 1, end)
+    return Message(answer, tuple(calls), start, _last_result(items, start + 1, end))
+
+
+def _last_result(items: Sequence[Item], start: int, end: int) -> int:
+    return next((index for index in range(end - 1, start - 1, -1) if items[index].role is Role.TOOL), -1)
+
+
+def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> None:
     """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
-    if len(calls) == 1 and end == start + 1 and items[start].role is Role.TOOL and items[start].call_id == calls[0].id:
-        call, item = calls[0], items[start]  # nearly every turn
-        call.content, call.item, call.failed = item.content or b'""', start, item.failed
-        return start
-    last = -1
     by_id: dict[str | None, deque[SeenCall]] = {}
     for call in calls:
         by_id.setdefault(call.id, deque()).append(call)
@@ -141,22 +141,17 @@ def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end
         item = items[index]
         if item.role is not Role.TOOL:
             continue
-        last = index
         waiting = in_order if item.call_id is None else by_id.get(item.call_id, by_id.get(None, deque()))
         while waiting and waiting[0].item >= 0:
             waiting.popleft()
         if waiting:
             call = waiting.popleft()
             call.content, call.item, call.failed = item.content or b'""', index, item.failed
-    return last
 
 
-def answer_identity(text: str, calls: Sequence[ToolCall], seen: Sequence[SeenCall], prints: Fingerprints) -> int:
+def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints) -> int:
     """The identity of an assistant message: ids and fingerprints of its calls, or its text when it made none."""
-    if not seen:
-        return prints.text("text", text.strip())
-    named = "\0".join([f"{call.id}\1{known.fingerprint}" for call, known in zip(calls, seen, strict=True)])
-    return prints.text("calls", named)
+    return prints.message(calls)[0] if calls else prints.text("text", text.strip())
 
 
 def _same(items: Sequence[Item], messages: list[Message], seed: int, prints: Fingerprints) -> int:

@@ -7,6 +7,7 @@ the agent's tool returns when the call reaches it.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -126,7 +127,7 @@ class House:
             self.now,
             full,
             calls,
-            answered=full and not blocked,
+            answered=not blocked,
             blocked=blocked,
             own=x.plan.serve is Serve.FORWARD,
             nudge=x.plan.nudge,
@@ -146,9 +147,9 @@ class House:
         self.data, self.version = dump(x.record), self.version + 1
         return ended
 
-    def ask(self, turns: Sequence[Turn], reply: Reply, *, full: bool = True, **options: object) -> Exchange:
+    def ask(self, turns: Sequence[Turn], reply: Reply, *, full: bool = True, **options: Any) -> Exchange:
         """One exchange from request to commit. options: those of `begin`."""
-        return self.end(self.begin(turns, **options), reply, full=full)  # type: ignore[arg-type]  # passed through
+        return self.end(self.begin(turns, **options), reply, full=full)
 
     def _absorb(self, record: Record, asked: Request, history: History, asker: Asker) -> Place:
         return absorb(record, asked, history, self.prints, asker, whole=self.policy.scope is Scope.SESSION)
@@ -191,15 +192,15 @@ class House:
 class Agent:
     """A client with a history that grows by what it is given."""
 
-    def __init__(self, house: House, *opening: Turn, **options: object) -> None:
+    def __init__(self, house: House, *opening: Turn, **options: Any) -> None:
         """options: those of `House.begin`, for every request."""
         self.house = house
         self.turns: list[Turn] = list(opening)
         self.options = options
 
-    def step(self, reply: Reply, **options: object) -> Exchange:
+    def step(self, reply: Reply, **options: Any) -> Exchange:
         """Asks once and keeps the answer. options: those of `House.ask`."""
-        x = self.house.ask(self.turns, reply, **(self.options | options))  # type: ignore[arg-type]  # passed through
+        x = self.house.ask(self.turns, reply, **(self.options | options))
         if x.given is not None:
             self.turns.append(said(x.given) if isinstance(x.given, str) else x.given)
         return x

@@ -147,6 +147,8 @@ def request(messages: Sequence[dict[str, Any]] | None = None, **members: Any) ->
     return json.dumps({key: value for key, value in (body | members).items() if value is not None}).encode()
 
 
+LS = called("ls", "{}", "n0")
+CAT = called("cat", '{"path": "a.txt"}', "n1")
 USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
 
 
@@ -233,7 +235,7 @@ class Conversation:
     async def send(self, message: Message) -> None:
         self.watch(message)
         self.sent.append(message)
-        if message["type"] == "http.response.body" and not message["more_body"]:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.gone.set()
         await asyncio.sleep(0)
 
@@ -270,8 +272,34 @@ class Conversation:
         return [json.loads(data) for data in found if data != b"[DONE]"]
 
     @property
+    def streamed(self) -> bool:
+        return self.headers["content-type"].startswith("text/event-stream")
+
+    @property
+    def deltas(self) -> list[Any]:
+        return [choice["delta"] for one in self.events for choice in one.get("choices", ())]
+
+    @property
+    def text(self) -> str:
+        """What the assistant says, streamed or whole."""
+        if self.streamed:
+            return "".join(one.get("content") or "" for one in self.deltas)
+        text: str = self.json["choices"][0]["message"]["content"]
+        return text
+
+    @property
+    def calls(self) -> list[str]:
+        """The names of the calls a streamed answer makes."""
+        return [call["function"]["name"] for one in self.deltas for call in one.get("tool_calls") or ()]
+
+    @property
+    def notice(self) -> Any:
+        """The `lastcall` object, wherever it stands."""
+        return self.events[-1].get("lastcall") if self.streamed else self.json.get("lastcall")
+
+    @property
     def ended(self) -> bool:
-        return bool(self.sent) and not self.sent[-1].get("more_body", True)
+        return bool(self.sent) and self.sent[-1]["type"] == "http.response.body" and not self.sent[-1].get("more_body", False)
 
 
 class Recorder(Telemetry):

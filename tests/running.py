@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,15 +46,25 @@ class Proxy:
         return [line for line in lines if line["event"] == "exchange_ended"]
 
 
+class _Server(uvicorn.Server):
+    """Notices at once that it is to end, and not at the next tenth of a second."""
+
+    async def main_loop(self) -> None:
+        while not self.should_exit:  # noqa: ASYNC110 - set from another thread
+            await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def running(upstream: str, config: str = "{}", *, store: str | None = None) -> AsyncIterator[Proxy]:
     """The proxy in a thread, in front of `upstream` (its base URL). Leaving takes an exchange that is still under way for a fault."""
     overrides: dict[tuple[str, ...], object] = {("upstreams", "default", "base_url"): upstream}
     if store is not None:
-        overrides |= {("store", "url"): store} | ({} if "timeout" in config else {("store", "timeout"): PATIENCE})
+        overrides["store", "url"] = store
+        if "timeout" not in config:
+            overrides["store", "timeout"] = PATIENCE
     resolved = load(config, {}, overrides)
     log: list[bytes] = []
-    server = uvicorn.Server(uvicorn.Config(create_app(resolved, environ={}, log=log.append), **_uvicorn_options(resolved)))
+    server = _Server(uvicorn.Config(create_app(resolved, environ={}, log=log.append), **_uvicorn_options(resolved)))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
@@ -123,13 +133,18 @@ class Process:
     def kill(self) -> None:
         """End it with its workers at once."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and all its workers
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def terminate(self) -> None:
         """Ask it to end."""
-        os.kill(self.pid, signal.SIGTERM)
+        self.send(signal.SIGTERM)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
 
     def ended(self, within: float) -> int:
         """The exit status, once it has ended. Raises `TimeoutExpired`."""

@@ -37,12 +37,14 @@ class _UsualFunction(Struct, gc=False):
     arguments: str
 
 
-class _UsualCall(Struct, gc=False):
+class UsualCall(Struct, gc=False):
+    """A function call as the standard has it."""
+
     id: str
     function: _UsualFunction
 
 
-_USUAL_CALLS = Decoder(list[_UsualCall])
+_USUAL_CALLS = Decoder(list[UsualCall])
 CALLS = Shape(WireCall)
 FUNCTION = Shape(Function)
 

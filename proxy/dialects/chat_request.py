@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.chat_calls import Custom, Function, read_calls
+from proxy.dialects.chat_calls import Custom, Function, UsualCall, read_calls
 from proxy.dialects.raw_json import (
     FIELDS,
+    UNREADABLE,
     Fields,
     Shape,
     add_member,
@@ -30,7 +31,7 @@ from proxy.dialects.raw_json import (
     whole,
 )
 from proxy.errors import BadRequest
-from proxy.models import Edits, Insert, Item, Request, Role
+from proxy.models import Edits, Insert, Item, Request, Role, ToolCall
 
 MOST_CHOICES = 128
 LONGEST_HINT = 512
@@ -75,6 +76,20 @@ class _Body(Struct, gc=False):
     metadata: Raw = Raw()
 
 
+class _UsualMessage(Struct, gc=False):
+    role: str
+    content: Raw = Raw()
+    tool_calls: list[UsualCall] | None = None
+    function_call: Raw = Raw()
+    tool_call_id: str | None = None
+
+
+class _UsualBody(_Body, gc=False):
+    """A body as nearly all are: read in one pass, in a third of the time."""
+
+    messages: list[_UsualMessage]  # type: ignore[assignment]
+
+
 class _Metadata(Struct, gc=False):
     session_id: Any = None
     sessionId: Any = None
@@ -91,6 +106,7 @@ class _Tool(Struct, gc=False):
 
 
 _BODY = Decoder(_Body)
+_USUAL_BODY = Decoder(_UsualBody)
 _METADATA = Shape(_Metadata)
 _STREAM_OPTIONS = Shape(_StreamOptions)
 _TOOLS = Shape(_Tool)
@@ -103,7 +119,7 @@ def parse_request(body: bytes) -> Request:
     return Request(
         body=body,
         model=wire.model,
-        items=tuple([_item(message) for message in wire.messages]),
+        items=_usual_items(wire.messages) if isinstance(wire, _UsualBody) else tuple([_item(message) for message in wire.messages]),
         tools=_tool_names(wire.tools, wire.functions),
         tools_raw=bytes(wire.tools if present(wire.tools) else wire.functions),
         tools_off=plain(wire.tool_choice) == "none" or plain(wire.function_call) == "none",
@@ -121,6 +137,10 @@ def _decode(body: bytes) -> _Body:
             body.decode()
         except UnicodeDecodeError as error:
             raise BadRequest(f"the body is not UTF-8 (at byte {error.start}): encode it as UTF-8") from None
+    try:
+        return _USUAL_BODY.decode(body)
+    except UNREADABLE:
+        pass  # something unusual somewhere, or a fault to be named
     try:
         return read(_BODY, body)
     except msgspec.ValidationError as error:
@@ -143,6 +163,20 @@ def _misfit(complaint: str) -> str:
     subject = f"`{place}`" if place else "the body"
     kind = {"array": "a list of message objects", "object": "an object", "str": "a string"}[expected]
     return f"{subject} is of type {got}: send {kind}"
+
+
+def _usual_items(messages: list[_UsualMessage]) -> tuple[Item, ...]:
+    items = []
+    for message in messages:
+        role, calls = _ROLES.get(message.role, Role.USER), message.tool_calls
+        if message.function_call:
+            items.append(_item(_Message(role, message.content, Raw(encode(calls)), message.function_call, message.tool_call_id)))
+        elif calls:
+            made = [ToolCall(call.id or None, call.function.name, call.function.arguments) for call in calls]
+            items.append(Item(role, bytes(message.content), tuple(made), message.tool_call_id or None))
+        else:
+            items.append(Item(role, bytes(message.content), (), message.tool_call_id or None))
+    return tuple(items)
 
 
 def _item(message: _Message) -> Item:

@@ -17,6 +17,7 @@ __all__ = [
     "GuardedStore",
     "Ledger",
     "Limits",
+    "MemoryStore",
     "Opened",
     "RandomBytes",
     "Reservation",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.agents import Agent, Turn
 from tests.running import running
-from tests.upstreams import DONE, Asked, Reply, Says, Upstream, looping, saying
+from tests.upstreams import DONE, READ_A, Asked, Reply, Says, Upstream, looping, saying
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
@@ -48,9 +48,9 @@ async def test_a_model_that_ignores_the_wrap_up_still_costs_no_step_more(
     upstream: Upstream, http: aiohttp.ClientSession, stream: bool
 ) -> None:
     """Nor one that answers it with markup: the tries are bounded by the budget."""
-    for concluding in (counting, lambda _: Says('<tool_call>{"name": "search"}</tool_call>')):
+    for concluding in (READ_A, Says('<tool_call>{"name": "search"}</tool_call>')):
         upstream.asked.clear()
-        upstream.model = lambda asked, concluding=concluding: saying((concluding if asked.tools_off else counting)(asked), asked)
+        upstream.model = looping(counting, concluding)
         async with running(upstream.url, "policy: {budgets: {steps: 4}}") as proxy:
             turns = await Agent(http, proxy.v1, tool=told, stream=stream).run()
         assert len(upstream.asked) == 4

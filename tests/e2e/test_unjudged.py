@@ -81,21 +81,22 @@ async def test_head_and_options_pass(upstream: Upstream, http: aiohttp.ClientSes
     assert [(asked.method, asked.target) for asked in upstream.asked] == [("HEAD", "/v1/models/gpt-4o"), ("OPTIONS", "/v1/models")]
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("GET", "/models"), ("GET", "/chat/completions"), ("POST", "/chat/completions/x"), ("POST", "/completions"), ("POST", "/embeddings")],
-)
-async def test_neighbours_of_the_judged_route_are_not_judged(
-    upstream: Upstream, http: aiohttp.ClientSession, method: str, path: str
-) -> None:
+NEIGHBOURS = [
+    *(("GET", "/models"), ("GET", "/chat/completions"), ("POST", "/chat/completions/x"), ("POST", "/completions")),
+    ("POST", "/embeddings"),
+]
+
+
+async def test_neighbours_of_the_judged_route_are_not_judged(upstream: Upstream, http: aiohttp.ClientSession) -> None:
     """Whatever they hold: no body is read, no header added."""
     upstream.model = lambda _: Reply(b"[]")
-    body = b'{"broken' if method == "POST" else None
-    async with running(upstream.url) as proxy, http.request(method, f"{proxy.v1}{path}", data=body) as response:
-        assert (response.status, await response.read()) == (200, b"[]")
-
-    assert not any(name.lower().startswith("x-lastcall") for name in response.headers)
-    assert (upstream.asked[0].target, upstream.asked[0].body) == (f"/v1{path}", body or b"")
+    async with running(upstream.url) as proxy:
+        for method, path in NEIGHBOURS:
+            body = b'{"broken' if method == "POST" else None
+            async with http.request(method, f"{proxy.v1}{path}", data=body) as response:
+                assert (response.status, await response.read()) == (200, b"[]")
+            assert not any(name.lower().startswith("x-lastcall") for name in response.headers)
+            assert (upstream.asked[-1].target, upstream.asked[-1].body) == (f"/v1{path}", body or b"")
 
 
 async def test_compressed_answers_stay_compressed(upstream: Upstream, http: aiohttp.ClientSession) -> None:
@@ -180,14 +181,14 @@ async def test_an_unreachable_upstream_is_a_502_in_the_known_shape(http: aiohttp
     assert "127.0.0.1:9" in error["message"]
 
 
-@pytest.mark.parametrize("path", ["/chat/completions", "/models", "/", "/api/v1/models", "/s/x/chat/completions"])
-async def test_a_path_outside_the_api_says_what_to_do(upstream: Upstream, http: aiohttp.ClientSession, path: str) -> None:
+async def test_a_path_outside_the_api_says_what_to_do(upstream: Upstream, http: aiohttp.ClientSession) -> None:
     """The commonest slip: a base URL without /v1."""
-    async with running(upstream.url) as proxy, http.post(f"{proxy.url}{path}", data=b"{}") as response:
-        error = (await response.json())["error"]
-
-    assert (response.status, error["code"]) == (404, "lastcall_no_route")
-    assert "/v1" in error["message"]
+    async with running(upstream.url) as proxy:
+        for path in ("/chat/completions", "/models", "/", "/api/v1/models", "/s/x/chat/completions"):
+            async with http.post(f"{proxy.url}{path}", data=b"{}") as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["code"]) == (404, "lastcall_no_route"), path
+                assert "/v1" in error["message"]
     assert upstream.asked == []
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
+from proxy import client as client_module
 from proxy.client import Client, ClientGone, Message
 from proxy.errors import BadRequest
 from tests.in_process import Conversation
@@ -220,6 +221,39 @@ async def test_a_body_of_exactly_the_limit_is_read(coding: str, encode: Callable
 # ---- a client that leaves
 
 
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients are watched from the first moment on, so that a test can tell what happens when."""
+    monkeypatch.setattr(client_module, "_UNWATCHED_SECONDS", 0)
+
+
+async def test_a_short_block_is_not_watched() -> None:
+    """It is over before a client could leave: whoever did is not asked."""
+    conversation = Conversation()
+    client = client_of(conversation)
+    await client.body(10)
+    conversation.gone.set()
+
+    async with client:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    assert not client.gone
+
+
+async def test_a_client_that_had_left_before_the_block_is_noticed_once_it_lasts() -> None:
+    """Within a moment, without any further sign of it."""
+    conversation = Conversation()
+    client = client_of(conversation)
+    await client.body(10)
+    conversation.gone.set()
+
+    with pytest.raises(ClientGone):
+        async with client:
+            await asyncio.Event().wait()
+
+
+@pytest.mark.usefixtures("watched")
 async def test_a_block_ends_when_the_client_leaves() -> None:
     """What the block awaits is cancelled, and the block raises `ClientGone`; the task itself is not cancelled."""
     conversation = Conversation()
@@ -236,6 +270,7 @@ async def test_a_block_ends_when_the_client_leaves() -> None:
     await asyncio.sleep(0)
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_block_that_the_client_stays_through_just_ends() -> None:
     """And nothing keeps on watching."""
     conversation = Conversation()
@@ -252,6 +287,7 @@ async def test_a_block_that_the_client_stays_through_just_ends() -> None:
     assert conversation.ended
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_server_that_reports_the_end_of_a_whole_response_reports_no_disconnect() -> None:
     """Servers say `http.disconnect` after a complete response as well."""
     conversation = Conversation()
@@ -267,6 +303,7 @@ async def test_a_server_that_reports_the_end_of_a_whole_response_reports_no_disc
     assert not client.gone
 
 
+@pytest.mark.usefixtures("watched")
 async def test_leaving_between_two_pieces_of_a_response_is_leaving() -> None:
     """A response under way is not complete."""
     conversation = Conversation()
@@ -283,6 +320,7 @@ async def test_leaving_between_two_pieces_of_a_response_is_leaving() -> None:
     assert [message["type"] for message in conversation.sent] == ["http.response.start", "http.response.body"]
 
 
+@pytest.mark.usefixtures("watched")
 async def test_leaving_in_the_same_turn_as_the_awaited_thing_is_noticed() -> None:
     """The cancellation arrives at the await that was about to return."""
     conversation = Conversation()
@@ -303,6 +341,7 @@ async def test_leaving_in_the_same_turn_as_the_awaited_thing_is_noticed() -> Non
     assert current().cancelling() == 0
 
 
+@pytest.mark.usefixtures("watched")
 async def test_what_is_left_of_the_body_is_no_disconnect() -> None:
     """A response may begin before the body was read to its end."""
     conversation = Conversation((b"a", b"b", b"c"))
@@ -315,6 +354,7 @@ async def test_what_is_left_of_the_body_is_no_disconnect() -> None:
     assert not client.gone
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
     """A server that shuts down cancels the task: that is no client leaving."""
     conversation = Conversation()
@@ -334,6 +374,7 @@ async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
     assert not client.gone
 
 
+@pytest.mark.usefixtures("watched")
 async def test_a_cancellation_from_outside_wins_over_a_client_that_leaves() -> None:
     """Both at once: the task must still end as cancelled."""
     conversation = Conversation()
@@ -356,6 +397,7 @@ async def test_a_cancellation_from_outside_wins_over_a_client_that_leaves() -> N
     assert task.cancelled()
 
 
+@pytest.mark.usefixtures("watched")
 async def test_an_error_in_the_block_is_raised_as_it_is() -> None:
     """Also when the client leaves just then."""
     conversation = Conversation()

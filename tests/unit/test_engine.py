@@ -1,5 +1,7 @@
 """Decisions on requests: what is nudged, once, in the same words, and what is let through."""
 
+from typing import Any
+
 import pytest
 
 from proxy.budgets import Spending
@@ -8,18 +10,18 @@ from proxy.events import FindingSeen
 from proxy.models import Action, Edits, Reason
 from proxy.policy import Counting, Effect, Ladder, Mode, NudgeRule, OnStop, Policy, ToolRule, WrapUpRule
 from proxy.trail import read
-from tests.driver import CONCLUSION, Agent, House, Reply
-from tests.transcripts import called, request, said, together, user
+from tests.driver import CONCLUSION, Agent, House
+from tests.transcripts import Call, Turn, called, request, said, together, user
 
 A = called("read_file", {"path": "a"}, "alpha")
 B = called("bash", {"c": "pytest"}, "1 failed")
 
 
-def edit(number: int) -> Reply:
+def edit(number: int) -> Call:
     return called("edit", {"n": number}, f"edited {number}")
 
 
-def agent(policy: Policy | None = None, **options: object) -> Agent:
+def agent(policy: Policy | None = None, **options: Any) -> Agent:
     return Agent(House(policy), user("go"), **options)
 
 
@@ -87,12 +89,11 @@ def test_nothing_is_nudged_where_there_is_no_place_for_it() -> None:
     assert [house.ask([], A).decision for _ in range(5)] == ["ok", "ok", "ok", "ok", "stop"]
 
 
-@pytest.mark.parametrize("options", [{"tools": ()}])
-def test_a_request_without_tools_is_not_nudged(options: dict[str, object]) -> None:
+def test_a_request_without_tools_is_not_nudged() -> None:
     """It cannot go on with the loop; the next one that can is."""
     loop = agent()
     loop.play([A, A, A])
-    assert loop.house.ask(loop.turns, "a title", **options).decision == "ok"
+    assert loop.house.ask(loop.turns, "a title", tools=()).decision == "ok"
     assert loop.step(A).decision == "nudge"
 
 
@@ -118,6 +119,15 @@ def test_another_loop_is_nudged_where_the_policy_allows_two() -> None:
     loop = agent(Policy(nudge=NudgeRule(max_per_run=2)))
     assert loop.play([A, A, A, edit(1), B, B, B, B]) == ["ok", "ok", "ok", "nudge", "ok", "ok", "ok", "nudge"]
     assert len(loop.step("done").texts) == 2
+
+
+def test_a_place_holds_one_nudge() -> None:
+    """A request sent again is no occasion for a second one."""
+    loop = agent(Policy(nudge=NudgeRule(max_per_run=2)))
+    loop.play([together(A, B)] * 3)
+    first, second = loop.house.ask(loop.turns, A, full=False), loop.house.ask(loop.turns, edit(1))
+    assert (first.decision, second.decision, first.texts) == ("nudge", "ok", second.texts)
+    assert len(first.texts) == 1
 
 
 def test_no_nudge_at_all_where_the_policy_allows_none() -> None:
@@ -215,14 +225,16 @@ def test_a_run_whose_nudge_was_lost_has_had_its_nudge() -> None:
     assert loop.play([B, B, B, B, B]) == ["ok", "ok", "ok", "ok", "stop"]
 
 
-def test_a_lost_nudge_of_a_request_without_tools_waits() -> None:
-    """It is given to the next that can use it."""
+def test_a_lost_nudge_waits_for_a_request_that_can_use_it() -> None:
+    """Not one for the next summary."""
     house = House()
     loop = Agent(house, user("go"))
     loop.play([A, A, A, A])
-    house.ask([*loop.turns, user("Please summarize the conversation so far.")], "Summary.")
+    ask = user("Please summarize the conversation so far.")
+    house.ask([*loop.turns, ask], "Summary.")
     loop.turns = [user("Summary: a was read.")]
-    assert house.ask(loop.turns, "Title", tools=("x",)).decision in ("ok", "nudge")
+    assert house.ask([*loop.turns, ask], "Summary.").texts == []
+    assert loop.step(edit(1)).decision == "nudge"
 
 
 def test_the_repeat_is_shown_from_the_second_one_on() -> None:
@@ -267,7 +279,7 @@ def test_finish_tools_do_not_loop() -> None:
 def test_a_stop_may_force_the_finish_tool() -> None:
     """For agents whose runs end only by it; where it is not on offer, tools are forbidden as usual."""
     policy = Policy(wrap_up=WrapUpRule(force_finish_tool="submit"))
-    history = [user("go"), *[A] * 5]
+    history: list[Turn] = [user("go"), *[A] * 5]
     forced = House(policy).ask(history, A, tools=("read_file", "submit"))
     assert (forced.edits[0].force_tool, forced.edits[0].no_tools) == ("submit", False)
     plain = House(policy).ask(history, A)
@@ -323,7 +335,8 @@ def test_a_nudge_that_falls_on_the_last_step_is_not_given() -> None:
     loop = agent()
     loop.play([A, A, A])
     x = loop.step(A, spending=Spending(None, Reason.TOKEN_BUDGET, 1_000, 900))
-    assert (x.decision, x.plan.reason, x.plan.nudge, x.plan.finding, x.plan.tool, x.seen) == ("stop", Reason.TOKEN_BUDGET, None, None, None, ())
+    assert (x.decision, x.plan.reason, x.seen) == ("stop", Reason.TOKEN_BUDGET, ())
+    assert (x.plan.nudge, x.plan.finding, x.plan.tool) == (None, None, None)
     assert not any(text.startswith("[lastcall] ") for _, text in x.texts)
     assert x.place.lane.nudges == []
 
@@ -359,7 +372,7 @@ def test_observing_changes_nothing_and_says_everything_once() -> None:
         (FindingSeen(Reason.REPEATED_CALL, Action.STOP),),
     ]
     assert [x.plan.action for x in played[:4]] == [Action.ALLOW, Action.ALLOW, Action.ALLOW, Action.NUDGE]
-    assert [x.plan.repeat for x in played][2:7] == [None, "read_file 3/5", "read_file 4/5", "read_file 5/5", "read_file 6/5"]
+    assert [x.plan.repeat for x in played][2:7] == [None, "read_file 3/5", "read_file 5/5", "read_file 5/5", "read_file 6/5"]
 
 
 def test_observing_a_history_with_a_loop_lets_it_through() -> None:

@@ -135,7 +135,7 @@ def test_caches_stay_small_and_change_nothing() -> None:
         prints.call("t", str(number))
         prints.result(b'"r%d"' % number)
         prints.text("user", f"u{number}")
-    assert max(map(len, (prints._calls, prints._results, prints._texts))) <= 8192
+    assert max(len(prints._calls), len(prints._results), len(prints._texts)) <= 8192
     assert (prints.call("t", "0"), prints.result(b'"r0"'), prints.text("user", "u0")) == before
 
 

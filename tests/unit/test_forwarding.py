@@ -1,11 +1,12 @@
 """Streams on their way: what goes out at once, what is held, what is cut, and in which order the store and the client learn of the end."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.forwarding import Forwarder
+from proxy.forwarding import Forwarder, paced
 from proxy.models import Answer, Reason
 from proxy.policy import Ladder, Mode, Policy
 from tests.in_process import DONE, OPENING, USAGE_EVENT, begins, call_stream, delta, text_stream
@@ -252,3 +253,63 @@ async def test_without_a_rung_to_enforce_nothing_is_held(policy: Policy) -> None
     passage = await Passage(policy, object_at=1).follow(events)
 
     assert (passage.out, passage.asked) == (b"".join(events), [])
+
+
+# ---- silence
+
+
+async def test_a_silence_is_filled_until_it_ends() -> None:
+    """A tick for every so many seconds without a chunk; the chunks come as they are."""
+    more = asyncio.Event()
+    ticks: list[str] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        await more.wait()
+        yield b"b"
+
+    async def tick() -> None:
+        ticks.append("tick")
+        if len(ticks) == 3:
+            more.set()
+
+    assert [chunk async for chunk in paced(chunks(), 0.001, tick)] == [b"a", b"b"]
+    assert len(ticks) >= 3
+
+
+async def test_a_failure_in_a_paced_stream_is_the_streams() -> None:
+    """It is raised where the chunk would have come."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        raise ZeroDivisionError
+
+    async def tick() -> None:
+        raise AssertionError
+
+    paces = paced(chunks(), 10, tick)
+    assert await anext(paces) == b"a"
+    with pytest.raises(ZeroDivisionError):
+        await anext(paces)
+
+
+async def test_whoever_stops_waiting_for_a_paced_stream_ends_it() -> None:
+    """Nothing goes on reading."""
+    ended = asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            await asyncio.Event().wait()
+            yield b""
+        finally:
+            ended.set()
+
+    async def tick() -> None:
+        return None
+
+    waiting = asyncio.ensure_future(anext(paced(chunks(), 10, tick), None))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    await asyncio.wait_for(ended.wait(), 1)

@@ -98,7 +98,7 @@ def test_a_result_without_text_is_not_quoted(result: Any) -> None:
 
 def test_the_quoted_result_is_the_loops_own_and_from_before_the_nudge() -> None:
     """So that the text is the same in every later request."""
-    turns = [
+    turns: list[Turn] = [
         user("go"),
         together(called("read_file", SECRET_PATH, "first"), called("bash", {"c": "ls"}, "other")),
         called("bash", {"c": "ls"}, "other"),

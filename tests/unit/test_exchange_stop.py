@@ -1,0 +1,342 @@
+"""Runs that end: looping answers held and replaced, stops on arrival, the model's last word and what stands in for it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proxy import exchange
+from proxy.client import Message
+from proxy.errors import UpstreamFailed
+from proxy.events import NudgeEnded, Outcome
+from proxy.models import Action
+from proxy.policy import Budgets, OnStop, Policy, WrapUpRule
+from proxy.upstream.http import Response
+from tests.in_process import (
+    DONE,
+    LS,
+    OPENING,
+    Conversation,
+    Proxy,
+    ScriptedResponse,
+    answer,
+    begins,
+    call_stream,
+    called,
+    delta,
+    looping,
+    request,
+    stream,
+    text_stream,
+    tool,
+)
+
+STOP = "[lastcall stop]"
+MARKUP = '<tool_call>\n{"name": "ls"}'
+MESSAGE, ERROR = Policy(on_stop=OnStop.MESSAGE), Policy(on_stop=OnStop.ERROR)
+
+
+# ---- armed streams
+
+
+async def test_an_armed_stream_lets_a_different_call_through() -> None:
+    """Held until it is whole, then let go as it came."""
+    proxy = Proxy(stream(*call_stream("cat", '{"path": "b"}')))
+    conversation = await proxy.ask(request(looping(4), stream=True, stream_options={"include_usage": True}))
+
+    assert conversation.body == b"".join(call_stream("cat", '{"path": "b"}'))
+    assert conversation.writes[0] == OPENING
+    assert proxy.ledger() == (1, 13, 0)
+
+
+async def test_an_armed_stream_lets_text_through() -> None:
+    """The model came out of its loop."""
+    proxy = Proxy(stream(*text_stream()))
+    conversation = await proxy.ask(request(looping(4), stream=True))
+
+    assert conversation.text == "hello"
+    assert conversation.body.endswith(DONE)
+    assert proxy.ended.action is Action.NUDGE
+
+
+async def test_a_looping_answer_is_stopped_and_wrapped_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamed: text before the call stays, the call never goes out, the model concludes in the same answer."""
+    proxy = Proxy(stream(OPENING, delta({"content": "Let me look."}), *call_stream()[1:]), answer("There is a.txt."))
+    conversation = await proxy.ask(request(looping(4), stream=True))
+
+    assert "Let me look." in conversation.text
+    assert f"{STOP} Lastcall stopped this run" in conversation.text
+    assert conversation.text.endswith("There is a.txt.")
+    assert conversation.calls == []
+    assert conversation.events[-1]["choices"][0]["finish_reason"] == "stop"
+    assert {one["id"] for one in conversation.events} == {"chatcmpl-up"}
+    assert conversation.notice["action"] == "stop"
+    last = proxy.upstream.sent[1].json
+    assert (last["tool_choice"], STOP in last["messages"][-1]["content"]) == ("none", True)
+    assert proxy.ledger() == (2, 26, 0)
+    ended = proxy.ended
+    assert (ended.action, ended.count, ended.upstream_calls, ended.pruned) == (Action.STOP, 5, 2, 0)
+    assert ended.nudge_ended == NudgeEnded("stopped")
+
+
+async def test_a_comment_first_stream_is_opened_by_the_stop() -> None:
+    """Comments are no opening: the role still has to come."""
+    proxy = Proxy(stream(b": PROCESSING\n\n", *call_stream()[1:]), policy=MESSAGE)
+    conversation = await proxy.ask(request(looping(4), stream=True))
+
+    assert conversation.writes[0] == b": PROCESSING\n\n"
+    assert conversation.events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert conversation.events[0]["id"].startswith("chatcmpl-lastcall-")
+
+
+async def test_usage_of_all_calls_stands_in_the_answer_that_lastcall_ends() -> None:
+    """Where the client asked for it."""
+    proxy = Proxy(stream(*call_stream()), answer("There is a.txt."))
+    conversation = await proxy.ask(request(looping(4), stream=True, stream_options={"include_usage": True}))
+
+    assert conversation.events[-1]["usage"]["prompt_tokens"] == 20
+    assert conversation.notice["reason"] == "repeated_call"
+
+
+async def test_a_whole_looping_answer_is_stopped_and_wrapped_up() -> None:
+    """One completion: what the model said before, the stop line, its conclusion."""
+    proxy = Proxy(answer("Let me look.", LS), answer("There is a.txt."))
+    conversation = await proxy.ask(request(looping(4)))
+
+    before, line, after = conversation.text.split("\n\n")
+    assert (before, after) == ("Let me look.", "There is a.txt.")
+    assert line.startswith(STOP)
+    assert "tool_calls" not in conversation.json["choices"][0]["message"]
+    assert conversation.lastcall["action"] == "stop"
+    assert conversation.json["usage"]["total_tokens"] == 26
+
+
+async def test_a_stop_with_several_choices_answers_each() -> None:
+    """The client asked for that many."""
+    proxy = Proxy(answer(None, LS, choices=2), policy=MESSAGE)
+    conversation = await proxy.ask(request(looping(4), n=2))
+
+    assert [choice["index"] for choice in conversation.json["choices"]] == [0, 1]
+    assert all(STOP in choice["message"]["content"] for choice in conversation.json["choices"])
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_stop_as_a_message_asks_nobody(streamed: bool) -> None:
+    """The local text, no further call."""
+    proxy = Proxy(stream(*call_stream()) if streamed else answer(None, LS), policy=MESSAGE)
+    conversation = await proxy.ask(request(looping(4), stream=streamed))
+
+    assert conversation.text.startswith(STOP)
+    assert len(proxy.upstream.sent) == 1
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_stop_as_an_error_is_an_http_400(streamed: bool) -> None:
+    """Also of a stream: its header waited for the decision."""
+    proxy = Proxy(stream(*call_stream()) if streamed else answer("Let me look.", LS), policy=ERROR)
+    conversation = await proxy.ask(request(looping(4), stream=streamed))
+
+    assert (conversation.status, conversation.headers["x-should-retry"]) == (400, "false")
+    assert conversation.json["error"]["code"] == "lastcall_repeated_call"
+    assert (conversation.notice["action"], conversation.lastcall["action"]) == ("stop", "stop")
+    assert proxy.ledger() == (1, 13, 0)
+    assert proxy.ended.status == 400
+
+
+async def test_a_mute_stream_that_turns_out_well_goes_out_whole() -> None:
+    """Its header and everything held."""
+    proxy = Proxy(stream(*text_stream()), policy=ERROR)
+    conversation = await proxy.ask(request(looping(4), stream=True, stream_options={"include_usage": True}))
+
+    assert (conversation.status, conversation.body) == (200, b"".join(text_stream()))
+
+
+async def test_an_unasked_stream_that_is_stopped_ends_as_the_stream_it_is() -> None:
+    """Some servers stream whatever was asked for."""
+    proxy = Proxy(stream(*call_stream()), policy=MESSAGE)
+    conversation = await proxy.ask(request(looping(4)))
+
+    assert conversation.headers["content-type"].startswith("text/event-stream")
+    assert conversation.text.startswith(STOP)
+    assert conversation.body.endswith(DONE)
+    assert conversation.ended
+
+
+async def test_a_whole_answer_to_a_streaming_request_is_stopped_as_a_stream() -> None:
+    """The client reads one."""
+    proxy = Proxy(answer(None, LS), answer("There is a.txt."))
+    conversation = await proxy.ask(request(looping(4), stream=True))
+
+    assert conversation.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert conversation.text.endswith("There is a.txt.")
+
+
+# ---- stops on arrival, wrap-ups
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_history_at_the_stop_rung_gets_one_last_call(streamed: bool) -> None:
+    """Without tools; and then, while the run lasts, none at all."""
+    proxy = Proxy(answer("There is a.txt."))
+    first = await proxy.ask(request(looping(5), stream=streamed), x_lastcall_session="s")
+    second = await proxy.ask(request(looping(5), stream=streamed), x_lastcall_session="s")
+
+    assert first.text.endswith("There is a.txt.")
+    assert second.text.startswith(STOP)
+    assert [sent.json["tool_choice"] for sent in proxy.upstream.sent] == ["none"]
+    assert [(ended.action, ended.upstream_calls) for ended in proxy.telemetry.exchanges] == [(Action.STOP, 1), (Action.STOP, 0)]
+    assert proxy.ledger() == (1, 13, 0)
+
+
+async def test_a_standing_stop_as_an_error() -> None:
+    """Each further request of the run."""
+    proxy = Proxy(policy=ERROR)
+    first, second = [await proxy.ask(request(looping(5), stream=True), x_lastcall_session="s") for _ in range(2)]
+
+    assert (first.status, second.status) == (400, 400)
+    assert first.json["error"] == second.json["error"]
+    assert proxy.upstream.sent == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([answer(""), answer(" \n"), answer(MARKUP), answer("Done.")], 4),
+        ([answer(MARKUP), answer("Done.")], 2),
+        ([stream(OPENING, *text_stream("Done.")[1:])], 1),
+    ],
+)
+async def test_an_empty_or_leaking_conclusion_is_asked_for_again(answers: list[Any], asked: int) -> None:
+    """With another instruction each time; each call pays."""
+    proxy = Proxy(*answers)
+    conversation = await proxy.ask(request(looping(5)))
+
+    assert conversation.text.endswith("Done.")
+    instructions = {sent.json["messages"][-1]["content"] for sent in proxy.upstream.sent}
+    assert len(instructions) == len(proxy.upstream.sent) == asked
+    assert proxy.ledger() == (asked, 13 * asked, 0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([answer("")] * 9, 4),
+        ([answer(None, LS)], 1),
+        ([answer("I will look.", LS)], 1),
+        ([ScriptedResponse(b"no", status=500)], 1),
+        ([UpstreamFailed("refused")], 1),
+        ([ScriptedResponse(b'{"error": {"message": "overloaded"}}')], 1),
+        ([answer("", choices=0)] * 9, 4),
+    ],
+)
+async def test_a_conclusion_that_does_not_come_is_replaced_by_a_message(answers: list[Any], asked: int) -> None:
+    """After a bounded number of calls the client gets its answer all the same."""
+    proxy = Proxy(*answers)
+    conversation = await proxy.ask(request(looping(5)))
+
+    assert conversation.status == 200
+    assert conversation.text.startswith(STOP)
+    assert len(proxy.upstream.sent) == asked
+    assert proxy.ledger()[2] == 0
+    assert proxy.ended.outcome is Outcome.COMPLETED
+
+
+async def test_a_conclusion_respects_the_budget() -> None:
+    """The time was over when the looping answer came: no second call."""
+    proxy = Proxy(policy=Policy(budgets=Budgets(deadline=60)))
+
+    async def slow() -> Response:
+        proxy.clock.now += 61
+        return answer(None, LS)
+
+    proxy.upstream.answers.append(slow)
+    conversation = await proxy.ask(request(looping(4)))
+
+    assert conversation.text.startswith(STOP)
+    assert len(proxy.upstream.sent) == 1
+    assert proxy.ledger() == (1, 13, 0)
+
+
+async def test_a_finish_tool_can_be_forced() -> None:
+    """For agents that end only by it: that one call goes out, and the tool choice asks for it."""
+    finish = called("finish", '{"answer": "a.txt"}', "f1")
+    policy = Policy(wrap_up=WrapUpRule(force_finish_tool="finish"))
+    proxy = Proxy(answer("noise", LS, finish, finish), policy=policy)
+    conversation = await proxy.ask(request(looping(5), tools=[tool("ls"), tool("finish")]))
+
+    message = conversation.json["choices"][0]["message"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["finish"]
+    assert conversation.json["choices"][0]["finish_reason"] == "tool_calls"
+    assert proxy.upstream.sent[0].json["tool_choice"] == {"type": "function", "function": {"name": "finish"}}
+
+
+async def test_a_finish_tool_that_is_not_called_gives_the_message() -> None:
+    """It is asked once."""
+    policy = Policy(wrap_up=WrapUpRule(force_finish_tool="finish"))
+    proxy = Proxy(answer("no"), policy=policy)
+    conversation = await proxy.ask(request(looping(5), tools=[tool("ls"), tool("finish")]))
+
+    assert conversation.text.startswith(STOP)
+    assert len(proxy.upstream.sent) == 1
+
+
+async def test_a_finish_tool_that_is_not_offered_is_not_forced() -> None:
+    """Then the model concludes in words."""
+    proxy = Proxy(answer("Done."), policy=Policy(wrap_up=WrapUpRule(force_finish_tool="finish")))
+
+    assert (await proxy.ask(request(looping(5)))).text.endswith("Done.")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_slow_conclusion_keeps_a_stream_alive(monkeypatch: pytest.MonkeyPatch, streamed: bool) -> None:
+    """Comments in a stream; nothing before a whole answer."""
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.005)
+    come = asyncio.Event()
+    ticks: list[bytes] = []
+
+    async def slow() -> Response:
+        if streamed:
+            await come.wait()
+        else:
+            await asyncio.sleep(0.03)
+        return answer("Done.")
+
+    def watch(message: Message) -> None:
+        if message.get("body", b"").startswith(b":"):
+            ticks.append(message["body"])
+            if len(ticks) == 3:
+                come.set()
+
+    proxy = Proxy(slow)
+    conversation = Conversation((request(looping(5), stream=streamed),), watch=watch)
+    await proxy.run(conversation)
+
+    assert conversation.text.endswith("Done.")
+    assert (len(ticks) >= 3) is streamed
+    assert set(ticks) <= {b": keep-alive\n\n"}
+
+
+async def test_a_held_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the call it holds is still being written."""
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.005)
+    more = asyncio.Event()
+    proxy = Proxy(stream(OPENING, begins("cat", '{"path": "b"}'), more, *call_stream()[2:]))
+    conversation = Conversation(
+        (request(looping(4), stream=True),), watch=lambda message: more.set() if message.get("body") == b": keep-alive\n\n" else None
+    )
+    await proxy.run(conversation)
+
+    assert conversation.writes[1] == b": keep-alive\n\n"
+    assert conversation.calls == ["cat"]
+
+
+async def test_a_mute_stream_is_not_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its status is not decided yet: there is nothing to write into."""
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.005)
+    more = asyncio.Event()
+    proxy = Proxy(stream(OPENING, more, *call_stream()[1:]), policy=ERROR)
+    asking = asyncio.create_task(proxy.ask(request(looping(4), stream=True)))
+    await asyncio.sleep(0.03)
+    more.set()
+
+    assert (await asking).status == 400

@@ -1,0 +1,311 @@
+"""Whose request it is, and which session and lane it names."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from proxy.errors import BadRequest
+from proxy.identity import Identity, Keys, Tighten, caller_of, identify, passages
+from proxy.models import ToolCall
+
+UUID = "550e8400-e29b-41d4-a716-446655440000"
+
+
+def of(
+    headers: Mapping[str, str] = {}, path: str | None = None, hints: Mapping[str, str] = {}, extra: tuple[str, ...] = (), agent: str = ""
+) -> Identity:
+    return identify({**headers, "user-agent": agent} if agent else headers, path, hints, extra)
+
+
+def named(headers: Mapping[str, str] = {}, **rest: str) -> tuple[str | None, str]:
+    identity = of(headers, **rest)  # type: ignore[arg-type]
+    return identity.session, identity.source
+
+
+# ---- the session
+
+
+@pytest.mark.parametrize(
+    ("agent", "header"),
+    [
+        ("codex_cli_rs/0.50", "session-id"),
+        ("codex_cli_rs/0.20", "session_id"),
+        ("codex_cli_rs/0.10", "conversation_id"),
+        ("claude-cli/2.1.90", "x-claude-code-session-id"),
+        ("opencode/1.0", "x-opencode-session"),
+        ("opencode/1.0", "x-session-affinity"),
+        ("opencode/1.0", "x-session-id"),
+        ("Kilo-Code/5", "x-kilo-session"),
+        ("RooCode/3", "x-roo-task-id"),
+        ("RooCode/3", "session_id"),
+        ("Cline/3", "x-task-id"),
+        ("goose/1.9", "agent-session-id"),
+        ("Charm Crush/0.9", "x-session-id"),
+    ],
+)
+def test_a_known_clients_header_names_the_session(agent: str, header: str) -> None:
+    """Each by its own header."""
+    assert named({header: "abc"}, agent=agent) == ("abc", header)
+
+
+@pytest.mark.parametrize("header", ["session-id", "session_id", "conversation_id", "x-opencode-session"])
+def test_an_ambiguous_header_means_nothing_from_a_stranger(header: str) -> None:
+    """What only one client uses for a session is not trusted of others."""
+    assert named({header: "abc"}, agent="python-httpx/0.28") == (None, "derived")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "x-session-id",
+        "x-session-affinity",
+        "x-claude-code-session-id",
+        "agent-session-id",
+        "goose-session-id",
+        "x-roo-task-id",
+        "x-kilocode-taskid",
+        "x-task-id",
+        "helicone-session-id",
+        "langfuse-session-id",
+        "langfuse_session_id",
+        "x-litellm-session-id",
+        "x-some-vendor-session-id",
+    ],
+)
+def test_a_generic_header_names_the_session_of_anybody(header: str) -> None:
+    """With or without a user agent."""
+    assert named({header: "abcdefgh"}) == ("abcdefgh", header)
+
+
+def test_a_vendors_header_needs_a_value_that_may_be_an_id() -> None:
+    """Eight plain characters at least; a parent's id is somebody else's."""
+    assert named({"x-acme-session-id": "1234567"}) == (None, "derived")
+    assert named({"x-acme-session-id": "ünïcode-id"}) == (None, "derived")
+    assert named({"x-parent-session-id": "12345678"}) == (None, "derived")
+    assert named({"x-acme-parent-session-id": "12345678"}) == (None, "derived")
+
+
+@pytest.mark.parametrize(
+    ("baggage", "session"),
+    [
+        ("session.id=abc", "abc"),
+        ("user.id=1, session.id = abc ;prop=1", "abc"),
+        ("session.idx=abc", None),
+        ("session.id=", None),
+        ("", None),
+    ],
+)
+def test_baggage_may_name_the_session(baggage: str, session: str | None) -> None:
+    """As W3C writes it."""
+    assert named({"baggage": baggage})[0] == session
+
+
+@pytest.mark.parametrize(
+    ("hints", "agent", "expected"),
+    [
+        ({"session_id": "abc"}, "", ("abc", "session_id")),
+        ({"litellm_session_id": "abc"}, "", ("abc", "litellm_session_id")),
+        ({"metadata.session_id": "abc"}, "", ("abc", "metadata.session_id")),
+        ({"metadata.sessionId": "abc"}, "", ("abc", "metadata.sessionId")),
+        ({"conversation": "conv_1"}, "", ("conv_1", "conversation")),
+        ({"metadata.user_id": f"user_1_account_2_session_{UUID}"}, "", (UUID, "metadata.user_id")),
+        (
+            {"metadata.user_id": json.dumps({"device_id": "d", "parent_session_id": "0" * 36, "session_id": UUID})},
+            "",
+            (UUID, "metadata.user_id"),
+        ),
+        ({"metadata.user_id": "someone@example.com"}, "", (None, "derived")),
+        ({"user": "someone"}, "", (None, "derived")),
+        ({"prompt_cache_key": "k1"}, "codex_cli_rs/0.50", ("k1", "prompt_cache_key")),
+        ({"prompt_cache_key": "k1"}, "KimiCLI/1", ("k1", "prompt_cache_key")),
+        ({"prompt_cache_key": "qwen-code:k1"}, "", ("qwen-code:k1", "prompt_cache_key")),
+        ({"prompt_cache_key": "my-app"}, "OpenAI/Python 2.0", (None, "derived")),
+        ({"session_id": "bad\nid"}, "", (None, "derived")),
+        ({}, "", (None, "derived")),
+    ],
+)
+def test_the_body_may_name_the_session(hints: dict[str, str], agent: str, expected: tuple[str | None, str]) -> None:
+    """By the fields that mean a session; who the end user is, or what the cache key of an application is, does not."""
+    identity = of(hints=hints, agent=agent)
+    assert (identity.session, identity.source) == expected
+
+
+def test_the_surest_name_wins() -> None:
+    """Own header, path, the operator's headers, the known client's, generic ones, any vendor's, baggage, body."""
+    sources = ["x-lastcall-session", "path", "x-ops", "x-claude-code-session-id", "x-session-id", "x-acme-session-id", "baggage", "body"]
+    for place, first in enumerate(sources):
+        given = {name: "session.id=from-baggage" if name == "baggage" else f"from-{name}" for name in sources[place:]}
+        path, hint = given.pop("path", None), given.pop("body", None)
+        hints = {"session_id": hint, "conversation": "last"} if hint else {}
+        assert of(given, path, hints, ("X-Ops",), "claude-cli").session == f"from-{first}"
+
+
+@pytest.mark.parametrize("value", ["", " ", " a", "a ", "a\tb", "é", "x" * 257])
+@pytest.mark.parametrize("header", ["x-lastcall-session", "x-lastcall-lane"])
+def test_an_own_header_that_cannot_be_an_id_is_refused(header: str, value: str) -> None:
+    """Somebody meant it: the error names the header, the limit and no content."""
+    with pytest.raises(BadRequest, match=rf"{header}.*{len(value)} characters.*1 to 256"):
+        of({header: value})
+
+
+@pytest.mark.parametrize("value", ["a", "a b", "~" * 256])
+def test_an_own_header_may_hold_any_plain_id(value: str) -> None:
+    """Up to 256 printable characters."""
+    identity = of({"x-lastcall-session": value, "x-lastcall-lane": value})
+    assert (identity.session, identity.source, identity.lane) == (value, "x-lastcall-session", value)
+
+
+@pytest.mark.parametrize("value", ["", " a", "x" * 257])
+def test_other_peoples_headers_are_only_ignored(value: str) -> None:
+    """A request is not refused for what another program wants with it."""
+    assert named({"x-session-id": value, "helicone-session-id": "abc"}) == ("abc", "helicone-session-id")
+
+
+# ---- the lane
+
+
+@pytest.mark.parametrize(
+    ("agent", "headers", "lane"),
+    [
+        ("codex_cli_rs/0.50", {"thread-id": "t1", "x-openai-subagent": "review"}, "t1"),
+        ("codex_cli_rs/0.50", {"x-openai-subagent": "review"}, "review"),
+        ("claude-cli/2", {"x-claude-code-agent-id": "a1"}, "a1"),
+        ("", {"x-claude-code-agent-id": "a1"}, "a1"),
+        ("", {"thread-id": "t1"}, None),
+        ("opencode/1", {"x-claude-code-agent-id": "a1"}, None),
+        ("codex_cli_rs/0.50", {"thread-id": "t1", "x-lastcall-lane": "mine"}, "mine"),
+        ("codex_cli_rs/0.50", {"thread-id": " "}, None),
+    ],
+)
+def test_a_lane_is_what_its_client_calls_it(agent: str, headers: dict[str, str], lane: str | None) -> None:
+    """An agent or thread id; Lastcall's own header first."""
+    assert of(headers, agent=agent).lane == lane
+
+
+# ---- the caller
+
+
+@pytest.mark.parametrize(
+    ("headers", "caller"),
+    [
+        ({}, ""),
+        ({"authorization": "Bearer sk-1"}, "sk-1"),
+        ({"authorization": "bearer  sk-1 "}, "sk-1"),
+        ({"authorization": "Bearer "}, "Bearer"),
+        ({"authorization": "Basic dXNlcjpwYXNz"}, "Basic dXNlcjpwYXNz"),
+        ({"authorization": "sk-1"}, "sk-1"),
+        ({"x-api-key": "sk-2"}, "sk-2"),
+        ({"api-key": "sk-3"}, "sk-3"),
+        ({"authorization": "Bearer sk-1", "x-api-key": "sk-2"}, "sk-1"),
+        ({"authorization": "Basic x", "x-api-key": "sk-2"}, "sk-2"),
+        ({"x-lastcall-key": " lk ", "authorization": "Bearer sk-1"}, "lk"),
+    ],
+)
+def test_the_caller_is_who_holds_the_key(headers: dict[str, str], caller: str) -> None:
+    """Lastcall's own header, else the provider key: under any scheme two callers are two."""
+    assert caller_of(headers) == caller == of(headers).caller
+
+
+@pytest.mark.parametrize(
+    ("value", "retry"),
+    [(None, False), ("0", False), ("00", False), ("", False), ("1", True), ("10", True), ("x", False), ("-1", False)],
+)
+def test_a_marked_retry_is_one(value: str | None, retry: bool) -> None:
+    """By the counter that the OpenAI and Anthropic libraries send."""
+    assert of({} if value is None else {"x-stainless-retry-count": value}).retry is retry
+
+
+# ---- limits
+
+
+def test_a_request_may_ask_for_less() -> None:
+    """Steps, tokens and seconds; nothing asked is nothing set, and zero is a limit."""
+    assert of().tighten == Tighten()
+    assert of({"x-lastcall-max-steps": "5"}).tighten == Tighten(steps=5)
+    assert of({"x-lastcall-max-tokens": "0", "x-lastcall-deadline": "1.5"}).tighten == Tighten(tokens=0, deadline=1.5)
+
+
+@pytest.mark.parametrize("value", ["", "-1", "1.5", "x", " 5", "\u0665", "1" * 16, "1e3"])
+@pytest.mark.parametrize(("header", "unit"), [("x-lastcall-max-steps", "steps"), ("x-lastcall-max-tokens", "tokens")])
+def test_a_limit_that_is_no_whole_number_is_refused(header: str, unit: str, value: str) -> None:
+    """The error names the header and what to write."""
+    with pytest.raises(BadRequest, match=f"{header}.*whole number of {unit}"):
+        of({header: value})
+
+
+@pytest.mark.parametrize("value", ["", "-1", "soon", "inf", "nan", "1e3", "1.", "1" * 13])
+def test_a_deadline_that_is_no_time_is_refused(value: str) -> None:
+    """Seconds, with or without a fraction."""
+    with pytest.raises(BadRequest, match=r"x-lastcall-deadline.*seconds"):
+        of({"x-lastcall-deadline": value})
+
+
+# ---- keys
+
+
+def test_tenants_never_meet() -> None:
+    """The same session id, call or text under another key is another one; so is each kind of key, and each secret."""
+    keys = Keys(b"s" * 32)
+    one, two = keys.tenant("a"), keys.tenant("b")
+    call = ToolCall("call_1", "t", "{}")
+    found = {
+        one,
+        two,
+        keys.session(one, "x"),
+        keys.session(two, "x"),
+        keys.session(one, "y"),
+        keys.chain(one, 1, [2]),
+        keys.chain(two, 1, [2]),
+        keys.chain(one, 1, [2, 3]),
+        keys.chain(one, 2, [2]),
+        keys.call(one, call, 7),
+        keys.call(two, call, 7),
+        keys.call(one, call, 8),
+        keys.passage(one, "x"),
+        keys.passage(two, "x"),
+        keys.named_scope("x"),
+        Keys(b"t" * 32).session(one, "x"),
+    }
+    assert len(found) == 16
+    assert {len(key) for key in found if key is not None} == {16}
+    assert keys.session(one, "x") == Keys(b"s" * 32).session(one, "x")
+
+
+def test_parts_of_a_key_cannot_run_into_each_other() -> None:
+    """Where one part ends is part of the key."""
+    keys = Keys(b"s" * 32)
+    assert keys.session(b"ab", "c") != keys.session(b"a", "bc")
+
+
+def test_a_call_without_an_id_is_no_link() -> None:
+    """Its name and arguments are anybody's."""
+    keys = Keys(b"s" * 32)
+    assert keys.call(b"scope", ToolCall(None, "t", "{}"), 7) is None
+    assert keys.call(b"scope", ToolCall("", "t", "{}"), 7) is None
+
+
+def test_a_secret_has_a_name_that_fits_the_record() -> None:
+    """Forty-eight bits, other for another secret."""
+    names = {Keys(bytes([number]) * 32).secret_id() for number in range(8)}
+    assert len(names) == 8
+    assert max(names) < 2**48
+
+
+# ---- passages
+
+
+def test_passages_are_long_pieces_of_sentences() -> None:
+    """The longest first, white space evened out, short ones never: they may be anybody's."""
+    long, longer = "This sentence is long enough to be nobody else's at all", "And   this one is longer still, by quite a number of words"
+    text = f"Short. {long}. {longer}! Fine?\n{long}."
+    assert passages(text, 9) == [" ".join(longer.split()), long]
+    assert passages(text, 1) == [" ".join(longer.split())]
+    assert passages("x " + " " * 60, 9) == []
+    assert passages("", 9) == []
+
+
+def test_passages_of_a_huge_text_are_looked_for_at_its_start() -> None:
+    """Work is bounded: nothing after the first 65,536 characters."""
+    assert passages("x." * 40_000 + "y" * 50, 9) == []
+    assert [len(piece) for piece in passages("x" * 100_000, 9)] == [2000, 65_536 % 2000]

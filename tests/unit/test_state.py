@@ -1,0 +1,258 @@
+"""A session's record: it survives being stored, stays small, and anything unreadable is an empty one."""
+
+import msgspec
+import pytest
+
+from proxy.models import Reason
+from proxy.state import (
+    MAX_BYTES,
+    MAX_CALLS,
+    MAX_GIVEN,
+    MAX_LANES,
+    VERSION,
+    Given,
+    KeptCall,
+    Lane,
+    Node,
+    Nudge,
+    Record,
+    Relapse,
+    Stop,
+    dump,
+    load,
+    name_at,
+    name_index,
+)
+
+KEY = 7
+BIG = 2**64 - 1
+
+
+def kept(count: int = 1) -> list[KeptCall]:
+    return [KeptCall(BIG, BIG - number, 0) for number in range(count)]
+
+
+def nodes(count: int, calls: int = 1) -> list[Node]:
+    """Messages that can be told apart, the oldest first."""
+    return [Node(2**63 + number, kept(calls)) for number in range(count)]
+
+
+def lane(used: float = 0.0, **fields: object) -> Lane:
+    return msgspec.structs.replace(Lane(0, 1, 2, used), **fields)
+
+
+def nudge(tool: str = "t", at: int = 0) -> Nudge:
+    return Nudge(3, -1, BIG, 0, Reason.CYCLE, tool, 3, [BIG] * 8, at)
+
+
+def record(*lanes: Lane, given: int = 0, calls: int = 0) -> Record:
+    return Record(VERSION, KEY, lanes=list(lanes), given=[Given(BIG - number, 1.0, [BIG] * calls, [0] * calls) for number in range(given)])
+
+
+def reloaded(before: Record) -> Record:
+    data = dump(before)
+    assert len(data) <= MAX_BYTES
+    return load(data, KEY)
+
+
+# ---- loading
+
+
+def test_a_record_comes_back_as_it_was() -> None:
+    """Every field, through bytes."""
+    full = Lane(
+        *(1, BIG, 2, 1.5, 3, [Node(4, [KeptCall(5, 6, 0, 3)], True)], [Node(7, [])], 1, [8], [9], [10], True, False),
+        *([nudge()], Stop(Reason.REPEATED_CALL, "t", 5, 5, [11]), [12], 2, [13], True),
+    )
+    before = Record(VERSION, KEY, ["t"], [full], [Given(14, 2.5, [15], [0], True)], [Relapse(16, 17)], 2)
+    expected = msgspec.msgpack.encode(before)
+    assert msgspec.msgpack.encode(reloaded(before)) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"garbage",
+        b"\xc1",
+        msgspec.msgpack.encode({}),
+        msgspec.msgpack.encode([VERSION]),
+        msgspec.msgpack.encode([VERSION, KEY, "names"]),
+        msgspec.msgpack.encode([VERSION, KEY, ["\x00"], [[1, 2, 3, "when"]]]),
+        b"\x93\x01\x07\xa1\xff",
+        b"\x9f\x01\x07" + b"\x91" * 100_000,
+        dump(Record(VERSION, KEY, ["t"]))[:-1],
+    ],
+)
+def test_what_cannot_be_read_is_an_empty_record(data: bytes | None) -> None:
+    """Nothing stored, garbage, a cut or hostile value: the session begins anew, nothing raises."""
+    assert load(data, KEY) == Record(VERSION, KEY)
+
+
+def test_a_record_of_another_release_or_secret_is_empty() -> None:
+    """Its hashes mean nothing here."""
+    data = dump(Record(VERSION, KEY, ["t"], stopped=2))
+    assert load(data, KEY).stopped == 2
+    assert load(data, KEY + 1) == Record(VERSION, KEY + 1)
+    assert load(dump(Record(VERSION + 1, KEY, ["t"])), KEY) == Record(VERSION, KEY)
+
+
+def test_a_record_with_more_than_we_know_is_read() -> None:
+    """A later release of the same version may have added fields at the end."""
+    assert load(msgspec.msgpack.encode([VERSION, KEY, [], [], [], [], 2, "new"]), KEY).stopped == 2
+
+
+def test_empty_records_share_nothing() -> None:
+    """What one session adds is not another's."""
+    load(None, KEY).names.append("t")
+    assert load(None, KEY).names == []
+
+
+# ---- names
+
+
+def test_names_are_kept_once() -> None:
+    """By index; a table that is full or an index from nowhere gives a question mark."""
+    book = Record(VERSION, KEY)
+    assert [name_index(book, name) for name in ("a", "b", "a")] == [0, 1, 0]
+    assert (name_at(book, 1), name_at(book, 2), name_at(book, -1)) == ("b", "?", "?")
+    for number in range(100):
+        name_index(book, f"n{number}")
+    assert len(book.names) == 48
+    assert name_index(book, "one too many") == -1
+    assert name_index(book, "a") == 0
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "\U0001f600" * 1000, "é" * 81, "\ud800" * 200])
+def test_a_huge_name_is_cut(name: str) -> None:
+    """To 80 bytes, between two characters; what no file could hold is replaced."""
+    book = Record(VERSION, KEY)
+    assert name_index(book, name) == name_index(book, name) == 0
+    assert 77 <= len(name_at(book, 0).encode()) <= 80
+    assert reloaded(book).names == book.names
+
+
+# ---- bounds
+
+
+def test_a_lane_keeps_its_newest_calls() -> None:
+    """The oldest messages go, and the offset says how many did."""
+    long = reloaded(record(lane(nodes=nodes(2000), offset=5))).lanes[0]
+    assert [node.answer for node in long.nodes] == [node.answer for node in nodes(2000)[-MAX_CALLS:]]
+    assert long.offset == 5 + 2000 - MAX_CALLS
+
+
+def test_what_came_before_a_compaction_goes_first() -> None:
+    """Then the messages of the history."""
+    long = reloaded(record(lane(nodes=nodes(100), before=nodes(100)))).lanes[0]
+    assert (len(long.nodes), long.offset) == (100, 0)
+    assert [node.answer for node in long.before] == [node.answer for node in nodes(100)[-28:]]
+
+
+def test_a_message_with_ten_thousand_calls_fits() -> None:
+    """Its first calls are kept, and the place of those that follow it."""
+    huge = reloaded(record(lane(nodes=[*nodes(3), Node(9, kept(10_000))]))).lanes[0]
+    assert [(node.answer, len(node.calls)) for node in huge.nodes] == [(9, MAX_CALLS)]
+    assert huge.offset == 3
+    assert [len(node.calls) for node in reloaded(record(lane(nodes=[Node(9, kept(10_000)), *nodes(1)]))).lanes[0].nodes] == [1]
+
+
+def test_messages_without_calls_are_bounded_too() -> None:
+    """Before a compaction and after it."""
+    talk = reloaded(record(lane(nodes=nodes(2000, 0), before=nodes(2000, 0)))).lanes[0]
+    assert len(talk.nodes) <= 4 * MAX_CALLS
+    assert talk.nodes[-1].answer == nodes(2000)[-1].answer
+    assert talk.offset == 2000 - len(talk.nodes)
+    assert len(talk.before) <= 4 * MAX_CALLS
+
+
+def test_lists_of_a_lane_are_bounded() -> None:
+    """The newest entries stay."""
+    marks = list(range(100))
+    tools = [f"t{number}" for number in range(20)]
+    small = reloaded(record(lane(starts=marks, texts=marks, tail=marks, older=marks, pruned=marks, nudges=[nudge(tool) for tool in tools])))
+    kept_lane = small.lanes[0]
+    assert kept_lane.starts == kept_lane.tail == marks[-4:]
+    assert kept_lane.texts == kept_lane.older == marks[-16:]
+    assert kept_lane.pruned == marks[-8:]
+    assert [said.tool for said in kept_lane.nudges] == tools[-8:]
+
+
+def test_lists_of_a_session_are_bounded() -> None:
+    """The newest answers and relapses stay."""
+    many = record(given=200)
+    many.relapses = [Relapse(number, 0) for number in range(20)]
+    small = reloaded(many)
+    assert [answer.same for answer in small.given] == [BIG - number for number in range(200 - MAX_GIVEN, 200)]
+    assert [relapse.call for relapse in small.relapses] == list(range(12, 20))
+
+
+def test_the_lanes_unused_longest_go_first() -> None:
+    """At most eight stay."""
+    small = reloaded(record(*(lane(used=float(number)) for number in (5, 3, 9, 1, 8, 2, 7, 4, 6, 0))))
+    assert sorted(one.used for one in small.lanes) == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    assert len(small.lanes) == MAX_LANES
+
+
+def test_the_main_lane_outlives_its_sub_agents() -> None:
+    """It waits while they work: it is the one unused longest, and the one that must not be forgotten."""
+    small = reloaded(record(lane(used=0.0, main=True), *(lane(used=float(number)) for number in range(1, 20))))
+    assert [one.used for one in small.lanes if one.main] == [0.0]
+    assert len(small.lanes) == MAX_LANES
+
+
+def test_eight_full_lanes_are_shortened_rather_than_dropped() -> None:
+    """Each keeps its nudge, its stop and its newest calls; offsets still say where those belong."""
+    stop = Stop(Reason.REPEATED_CALL, "t", 5, 5, [1])
+    small = reloaded(record(*(lane(used=float(n), nodes=nodes(200), nudges=[nudge()], stop=stop) for n in range(8)), given=64, calls=32))
+    assert len(small.lanes) == 8
+    for one in small.lanes:
+        assert one.stop == stop
+        assert one.nudges == [nudge()]
+        assert len(one.nodes) >= 16
+        assert one.nodes[-1].answer == nodes(200)[-1].answer
+        assert one.offset + len(one.nodes) == 200
+
+
+def test_a_lane_of_one_huge_message_is_shortened() -> None:
+    """Beside others as full as itself."""
+    small = reloaded(record(*(lane(nodes=[Node(9, kept(1000))], used=float(number)) for number in range(8))))
+    assert [len(one.nodes) for one in small.lanes] == [1] * 8
+
+
+def test_lanes_with_much_before_their_compactions_are_shortened() -> None:
+    """What history shows again is not worth more than what it does not: the oldest goes."""
+    small = reloaded(record(*(lane(before=nodes(128), nodes=nodes(1), used=float(number)) for number in range(8))))
+    assert [len(one.nodes) for one in small.lanes] == [1] * 8
+    assert all(one.before[-1].answer == nodes(128)[-1].answer for one in small.lanes)
+
+
+def test_what_still_does_not_fit_loses_whole_lanes() -> None:
+    """Eight lanes with all they may hold: the newest and the main one stay."""
+    marks = [BIG] * 16
+    rest = {"nodes": nodes(16), "nudges": [nudge("x" * 80)] * 8, "texts": marks, "older": marks, "pruned": marks}
+    full = [lane(used=float(number), main=number == 0, **rest) for number in range(8)]
+    crowded = record(*full, given=8, calls=32)
+    crowded.names = [f"{number:080}" for number in range(48)]
+    small = reloaded(crowded)
+    assert {0.0, 7.0} <= {one.used for one in small.lanes}
+    assert 2 <= len(small.lanes) < 8
+    assert small.names == crowded.names
+
+
+def test_tool_names_of_nudges_and_stops_are_cut() -> None:
+    """A megabyte of a name cannot push everything else out."""
+    huge = "x" * 1_000_000
+    small = reloaded(record(lane(nodes=nodes(3), nudges=[nudge(huge)], stop=Stop(Reason.CYCLE, huge, 5, 5, [1]))))
+    assert small.lanes[0].nudges[0].tool == "x" * 80
+    assert small.lanes[0].stop is not None
+    assert small.lanes[0].stop.tool == "x" * 80
+    assert len(small.lanes[0].nodes) == 3
+
+
+def test_a_record_that_nothing_makes_small_is_emptied() -> None:
+    """Never a loop without end, never more than the bound: what was stopped before is what remains."""
+    absurd = record(lane(nudges=[msgspec.structs.replace(nudge(), calls=[BIG] * 5000)]), given=3, calls=32)
+    absurd.relapses = [Relapse(1, 2)]
+    assert reloaded(absurd) == Record(VERSION, KEY, relapses=[Relapse(1, 2)])
