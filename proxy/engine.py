@@ -12,7 +12,7 @@ import msgspec
 
 from proxy.budgets import Spending
 from proxy.counting import Tally, ladder_of, tally
-from proxy.detectors import DETECTORS
+from proxy.detectors import DETECTORS, Detector
 from proxy.events import FindingSeen, NudgeEnded
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.lanes import LOST, Asker, Place, place_mark, tail_marks
@@ -95,6 +95,10 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     dropped: frozenset[int] = frozenset()
 
 
+def _active(policy: Policy) -> list[Detector]:
+    return [detector for detector in DETECTORS if detector.reason in policy.ladders]
+
+
 # ---- before the upstream
 
 
@@ -113,9 +117,7 @@ def admit(
     _look(plan, record, place, counts, request, history, prints, policy)
     if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
         plan = _last_step(plan, spending.last, spending)
-    plan.armed = plan.serve is Serve.FORWARD and any(
-        detector.armed(place.trail, counts, policy) for detector in DETECTORS if detector.reason in policy.ladders
-    )
+    plan.armed = plan.serve is Serve.FORWARD and any(detector.armed(place.trail, counts, policy) for detector in _active(policy))
     plan.edits = edits_of(plan, place, request, history, prints, policy, attempt=0)
     return plan
 
@@ -186,7 +188,7 @@ def _look(
     policy: Policy,
 ) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
-    findings = [f for detector in DETECTORS if detector.reason in policy.ladders for f in detector.seen(place.trail, counts, policy)]
+    findings = [f for detector in _active(policy) for f in detector.seen(place.trail, counts, policy)]
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]
@@ -295,9 +297,7 @@ def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy, co
 
 
 def _stops(place: Place, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:
-    found = [
-        f for detector in DETECTORS if detector.reason in policy.ladders for f in detector.coming(place.trail, counts, entries, policy)
-    ]
+    found = [f for detector in _active(policy) for f in detector.coming(place.trail, counts, entries, policy)]
     return [finding for finding in found if finding.stops]
 
 

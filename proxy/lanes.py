@@ -182,7 +182,8 @@ def _after_compaction(
     called = any(message.calls for message in history.messages)
     if called or (answers and any(lane.seed == history.seed for lane in lanes)):
         return None
-    candidates = [lane for lane in idle if lane.head == head and lane.open and lane.offset + len(lane.nodes) > len(answers)]
+    unfinished = [lane for lane in idle if lane.open and lane.stop is None]  # a stopped run was given no summary to go on from
+    candidates = [lane for lane in unfinished if lane.head == head and lane.offset + len(lane.nodes) > len(answers)]
     if not candidates:
         return None
     return _compact(record, max(candidates, key=lambda lane: lane.used), history, head, asker, None)

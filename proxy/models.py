@@ -13,6 +13,8 @@ import msgspec
 class Action(StrEnum):
     """What Lastcall did with an exchange."""
 
+    __hash__ = str.__hash__  # the one of Enum is written in Python
+
     ALLOW = "allow"
     NUDGE = "nudge"
     STOP = "stop"
@@ -21,6 +23,8 @@ class Action(StrEnum):
 
 class Reason(StrEnum):
     """Why it acted: a closed set, also a metric label."""
+
+    __hash__ = str.__hash__  # the one of Enum is written in Python
 
     REPEATED_CALL = "repeated_call"
     CYCLE = "cycle"
@@ -45,6 +49,8 @@ class Reason(StrEnum):
 
 class Role(StrEnum):
     """Who speaks in an item of history. `developer` counts as system."""
+
+    __hash__ = str.__hash__  # the one of Enum is written in Python
 
     SYSTEM = "system"
     USER = "user"

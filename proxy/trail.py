@@ -15,6 +15,7 @@ from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import Item, Request, Role, ToolCall, text_of
 
 STOP_MARK = "[lastcall stop]"
+_SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
 
 
 class SeenCall(msgspec.Struct, gc=False):
@@ -100,14 +101,14 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
 def read(request: Request, prints: Fingerprints) -> History:
     """The history of a request. Results are matched to the calls of the assistant message before them: ids are not unique across turns."""
     items = request.items
-    starts = [index for index, item in enumerate(items) if item.role is Role.ASSISTANT]
+    starts = [index for index, item in enumerate(items) if item.role is _ASSISTANT]
     messages = [_message(items, start, end, prints) for start, end in pairwise([*starts, len(items)])]
     users: list[UserText] = []
     before = 0
     for index, item in enumerate(items):
-        if item.role is Role.ASSISTANT:
+        if item.role is _ASSISTANT:
             before += 1
-        elif item.role is Role.USER:
+        elif item.role is _USER:
             users.append(UserText(index, before, before > 0 and not messages[before - 1].calls))
     seed = prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
     return History(tuple(messages), tuple(users), seed, _same(items, messages, seed, prints))
@@ -119,7 +120,7 @@ def _message(items: Sequence[Item], start: int, end: int, prints: Fingerprints) 
     if not made:
         return Message(prints.text("text", text_of(items[start].content).strip()), (), start, _last_result(items, start + 1, end))
     answer, fingerprints = prints.message(made)
-    if len(made) == 1 and end == start + 2 and (item := items[end - 1]).role is Role.TOOL and item.call_id == made[0].id:
+    if len(made) == 1 and end == start + 2 and (item := items[end - 1]).role is _TOOL and item.call_id == made[0].id:
         call = SeenCall(fingerprints[0], made[0].name, made[0].id, item.content or b'""', end - 1, item.failed)  # nearly every turn
         return Message(answer, (call,), start, end - 1)
     calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(fingerprints, made, strict=True)]
@@ -128,7 +129,7 @@ def _message(items: Sequence[Item], start: int, end: int, prints: Fingerprints) 
 
 
 def _last_result(items: Sequence[Item], start: int, end: int) -> int:
-    return next((index for index in range(end - 1, start - 1, -1) if items[index].role is Role.TOOL), -1)
+    return next((index for index in range(end - 1, start - 1, -1) if items[index].role is _TOOL), -1)
 
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> None:
@@ -139,7 +140,7 @@ def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end
     in_order = deque(calls)
     for index in range(start, end):
         item = items[index]
-        if item.role is not Role.TOOL:
+        if item.role is not _TOOL:
             continue
         waiting = in_order if item.call_id is None else by_id.get(item.call_id, by_id.get(None, deque()))
         while waiting and waiting[0].item >= 0:
@@ -158,13 +159,13 @@ def _same(items: Sequence[Item], messages: list[Message], seed: int, prints: Fin
     """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
     tail = messages[-1].item + 1 if messages else 0
     parts = [message.answer.to_bytes(8, "little") for message in messages]
-    parts += [item.content for item in items[tail:] if item.role is not Role.SYSTEM]
+    parts += [item.content for item in items[tail:] if item.role is not _SYSTEM]
     return prints.digest(b"same", seed.to_bytes(8, "little"), *parts)
 
 
 def head_of(request: Request, prints: Fingerprints) -> int:
     """The identity of what frames a conversation: its system text (without clock times and the like) and its tools."""
-    system = [prints.result(item.content).to_bytes(8, "little") for item in request.items if item.role is Role.SYSTEM]
+    system = [prints.result(item.content).to_bytes(8, "little") for item in request.items if item.role is _SYSTEM]
     return prints.digest(b"head", request.tools_raw, *system)
 
 
@@ -211,7 +212,7 @@ _ASKS_SUMMARY = re.compile(
 def asks_summary(request: Request) -> bool:
     """Whether the request wants its history summarised: its last item is user text that says so."""
     last = request.items[-1] if request.items else None
-    if last is None or last.role is not Role.USER:
+    if last is None or last.role is not _USER:
         return False
     text = text_of(last.content)
     return _ASKS_SUMMARY.search(text[:4096]) is not None or _ASKS_SUMMARY.search(text[-4096:]) is not None

@@ -8,7 +8,7 @@ from proxy.lanes import Asker, Place, absorb, place_mark, tail_marks
 from proxy.models import Reason, Request
 from proxy.state import MAX_BYTES, VERSION, Given, Nudge, Record, Stop, dump, load
 from proxy.trail import History, read
-from tests.transcripts import Turn, request
+from tests.transcripts import Plain, Turn, request
 
 KEY = 7
 PRINTS = Fingerprints(b"s" * 32, loose=True)
@@ -37,6 +37,13 @@ class Recorded:
     ) -> Place:
         """One request. busy: seeds of requests in flight. rest: fields of the body."""
         return self.take(request(*turns, **rest), lane=lane, named=named, retry=retry, whole=whole, busy=busy)
+
+    def live(self, *turns: Turn, **rest: Any) -> Place:
+        """A history as it grows: a request after each user text and each message with calls."""
+        for end, turn in enumerate(turns, 1):
+            if not (isinstance(turn, Plain) and turn.message["role"] == "assistant"):
+                self.ask(*turns[:end], **rest)
+        return self.place
 
     def take(self, asked: Request, *, lane: int, named: bool, retry: bool, whole: bool, busy: tuple[int, ...]) -> Place:
         """The same for a request that is one already."""

@@ -144,15 +144,15 @@ def test_two_branches_with_two_calls_each() -> None:
         assert Agent(house, user("go"), lane=lane).play([read(), read(), "done"]) == ["ok"] * 3
 
 
-@pytest.mark.parametrize("preset", [STANDARD, PLAIN])
-def test_a_summary_that_drops_the_history_does_not_reset(preset: str) -> None:
+@pytest.mark.parametrize(("preset", "decisions"), [(STANDARD, ["nudge", "ok", "stop"]), (PLAIN, ["nudge", "stop"])])
+def test_a_summary_that_drops_the_history_does_not_reset(preset: str, decisions: list[str]) -> None:
     """The nudge is given once more, then the loop is stopped."""
     house = House(rules(preset))
     agent = Agent(house, user("go"))
     agent.play([read()] * 4)
     house.ask([*agent.turns, user("Please summarize the conversation so far.")], "Summary.")
     agent.turns = [user("Summary: a.txt was read.")]
-    assert agent.play([edit(1), read(), read()]) == ["nudge", "ok", "stop"]
+    assert agent.play([edit(1), read(), read()]) == decisions
 
 
 @pytest.mark.parametrize("preset", [STANDARD, PLAIN])
