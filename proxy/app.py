@@ -168,7 +168,10 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
     """
     environ = os.environ if environ is None else environ
     telemetry = Telemetry(
-        registry_for(os.environ.get(DIRECTORY_VARIABLE)), models=config.models, log=log or io.FileIO(2, "wb", closefd=False).write, clock=time.time
+        registry_for(os.environ.get(DIRECTORY_VARIABLE)),
+        models=config.models,
+        log=log or io.FileIO(2, "wb", closefd=False).write,
+        clock=time.time,
     )
     state: dict[str, Any] = {}
 

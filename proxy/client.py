@@ -27,7 +27,7 @@ class ClientGone(Exception):
 class Client:
     """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
 
-    __slots__ = ("_receive", "_send", "_task", "_timer", "_watch", "ended", "fields", "gone", "headers", "status")
+    __slots__ = ("_more", "_receive", "_send", "_task", "_timer", "_watch", "ended", "fields", "gone", "headers", "status")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
@@ -35,6 +35,7 @@ class Client:
         self.status: int | None = None
         self.gone = False
         self.ended = False
+        self._more = True
         self._receive = receive
         self._send = send
         self._timer: asyncio.TimerHandle | None = None
@@ -46,29 +47,37 @@ class Client:
         declared = self.headers.get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
-        pieces: list[bytes] = []
-        size = 0
-        async for piece in self.pieces():
-            size += len(piece)
-            if size > limit:
-                raise _too_large(limit)
-            pieces.append(piece)
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        body = await self._piece()
+        if self._more or len(body) > limit:
+            body = await self._rest(body, limit)
         coding = self.headers.get("content-encoding")
         return body if coding is None else _decoded(body, coding, limit)
 
+    async def _rest(self, start: bytes, limit: int) -> bytes:
+        pieces = [start]
+        size = len(start)
+        while size <= limit and self._more:
+            pieces.append(await self._piece())
+            size += len(pieces[-1])
+        if size > limit:
+            raise _too_large(limit)
+        return b"".join(pieces)
+
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body as it arrives, undecoded. Raises `ClientGone`."""
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self.gone = True
-                raise ClientGone
-            piece = message.get("body", b"")
+        while self._more:
+            piece = await self._piece()
             if piece:
                 yield piece
-            if not message.get("more_body", False):
-                return
+
+    async def _piece(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self.gone = True
+            raise ClientGone
+        self._more = message.get("more_body", False)
+        piece: bytes = message.get("body", b"")
+        return piece
 
     # While the body has been read, `receive` only ever reports that the client left: used as a context, this cancels the block
     # then and raises `ClientGone` at its end, in the way of `asyncio.timeout`.

@@ -5,7 +5,7 @@ the number of its occurrences since the last news, the message that brought it i
 that means in practice. The calls of one message happened at once: equal ones count once, and news among them counts for all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec

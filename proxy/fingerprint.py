@@ -11,6 +11,7 @@ comparison, and the normalised one, asked for only where the same call returned 
 import json
 import math
 import re
+import struct
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -87,6 +88,11 @@ class Fingerprints:
         lengths = b"".join([len(part).to_bytes(4, "little") for part in parts])  # so that no two lists of parts are alike
         joined = b"".join([len(parts).to_bytes(4, "little"), lengths, *parts])
         return int.from_bytes(blake2b(joined, digest_size=8, key=self._secret).digest(), "little")
+
+
+def packed(hashes: list[int]) -> bytes:
+    """A list of 8-byte hashes as bytes."""
+    return struct.pack(f"<{len(hashes)}Q", *hashes)
 
 
 def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:

@@ -12,6 +12,7 @@ from hashlib import blake2b
 import msgspec
 
 from proxy.errors import BadRequest
+from proxy.fingerprint import packed
 from proxy.models import ToolCall
 
 _MAX_ID = 256
@@ -212,7 +213,7 @@ class Keys:
 
     def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
         """The link of a whole line of answers, from the first user text on."""
-        return self._key(b"chain", scope, seed.to_bytes(8, "little"), b"".join([answer.to_bytes(8, "little") for answer in answers]))
+        return self._key(b"chain", scope, packed([seed, *answers]))
 
     def call(self, scope: bytes, call: ToolCall, fingerprint: int) -> bytes | None:
         """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's."""

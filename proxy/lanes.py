@@ -5,7 +5,7 @@ History says which calls exist; the record adds the results as first seen, the c
 each attempt) and nothing else, so that running it again on a newer record is all that a lost race needs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import Request, text_of
 from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
-from proxy.trail import Entry, History, Message, SeenCall, Step, Trail, UserText, asks_summary, from_person, head_of, is_stub, is_void
+from proxy.trail import Entry, History, Messages, SeenCall, Step, Trail, UserText, asks_summary, from_person, head_of, is_stub, is_void
 
 LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
@@ -90,7 +90,7 @@ class _Relation(Enum):
 
 
 def _lane_of(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker) -> Lane:
-    answers = [message.answer for message in history.messages]
+    answers = history.messages.answers
     lanes = [lane for lane in record.lanes if lane.name == asker.lane]
     best: tuple[Lane, int, _Relation] | None = None
     rank: tuple[bool, int, int, float] | None = None
@@ -120,13 +120,14 @@ def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, 
         if node.answer != answer:
             break
         shared += 1
-    if lane.offset and lane.nodes and not shared:
+    if lane.offset and not shared:
         return None
     depth = lane.offset + shared
-    if depth == 0 and lane.seed != history.seed:
-        return None
-    if shared == len(lane.nodes):
+    same_prompt = lane.seed == history.seed
+    if shared == len(lane.nodes) and (depth or same_prompt):
         return depth, _Relation.EXTENDS
+    if not same_prompt:  # equal answers alone are no evidence: ids may be missing or restart in every turn
+        return None
     if depth == len(answers):
         return depth, _Relation.PREFIX
     return (depth, _Relation.FORK) if depth else None
@@ -179,7 +180,7 @@ def _after_compaction(
         kept = _kept_tail(lane, answers)
         if kept is not None:
             return _compact(record, lane, history, head, asker, kept)
-    called = any(message.calls for message in history.messages)
+    called = any(history.messages.made)
     if called or (answers and any(lane.seed == history.seed for lane in lanes)):
         return None
     unfinished = [lane for lane in idle if lane.open and lane.stop is None]  # a stopped run was given no summary to go on from
@@ -216,7 +217,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
     old.main = False
     if kept is not None:
-        lane.nodes = [Node(m.answer, []) for m in history.messages[:message]]
+        lane.nodes = [Node(answer, []) for answer in history.messages.answers[:message]]
         lane.nodes += [_copy(n) for n in old.nodes[node:]]
     return lane
 
@@ -269,7 +270,7 @@ def tail_marks(request: Request, history: History, prints: Fingerprints) -> list
 def place_mark(request: Request, history: History, prints: Fingerprints, message: int, item: int) -> int:
     """Identity of what stands where a nudge was put: a message and its index, or a user item and its text; 0 where there is nothing."""
     if 0 <= message < len(history.messages) and history.messages[message].last_item >= 0:
-        return prints.digest(b"place", message.to_bytes(4, "little"), history.messages[message].answer.to_bytes(8, "little"))
+        return prints.digest(b"place", message.to_bytes(4, "little"), history.messages.answers[message].to_bytes(8, "little"))
     if message == -1 and 0 <= item < len(request.items):
         return prints.digest(b"place", item.to_bytes(4, "little"), prints.result(request.items[item].content).to_bytes(8, "little"))
     return 0
@@ -296,49 +297,49 @@ def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, st
 
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
-    steps: list[list[_Pair]] = []
-    first: dict[int, _Pair] = {}
-    again: dict[int, list[_Pair]] = {}
-    nodes, offset, last = lane.nodes, lane.offset, len(history.messages) - 1
-    for index, message in enumerate(history.messages):
-        at = index - offset
-        if 0 <= at < len(nodes):
-            node = nodes[at]
-        else:
-            node = Node(message.answer, [])
-            if at >= 0:
-                nodes.append(node)
-        if index < start and (node.calls or at < 0):
-            continue
-        pairs = _pairs(record, message, node)
-        if index == last:
-            _record(pairs, prints, newest=True)
-        if index >= start:
-            steps.append(pairs)
-            for pair in pairs:
-                call = pair[0].fingerprint
-                if call not in first:
-                    first[call] = pair
-                    continue
-                again.setdefault(call, [first[call]]).append(pair)
+    messages = history.messages
+    nodes: dict[int, Node] = {}  # of the trail, by message
+    first: dict[int, tuple[int, int]] = {}  # call -> its place: (message, position)
+    again: dict[int, list[tuple[int, int]]] = {}
+    for index, node in _nodes(record, lane, messages, start):
+        nodes[index] = node
+        for position, kept in enumerate(node.calls):
+            if kept.call not in first:
+                first[kept.call] = (index, position)
+            else:
+                again.setdefault(kept.call, [first[kept.call]]).append((index, position))
+    if messages and len(messages) - 1 in nodes:
+        newest = len(messages) - 1
+        _record(zip(messages[newest].calls, nodes[newest].calls, strict=False), prints, newest=True)
     gone: dict[int, list[KeptCall | Relapse]] = {}
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
     for other in others:
         if other.call in first:
             gone.setdefault(other.call, []).append(other)
             again.setdefault(other.call, [first[other.call]])
-    for call, same in again.items():
-        for pair in same:
-            _record([pair], prints, newest=False)
+    for call, places in again.items():
+        same = [(messages[index].calls[position], nodes[index].calls[position]) for index, position in places]
+        _record(same, prints, newest=False)
         _settle(same, gone.get(call, []), prints)
-    return [Step(tuple([_entry(seen, kept) for seen, kept in pairs])) for pairs in steps]
+    return [Step(tuple([_entry(m.name, kept) for m, kept in zip(messages.made[i], n.calls, strict=False)])) for i, n in nodes.items()]
 
 
-def _pairs(record: Record, message: Message, node: Node) -> list[_Pair]:
-    """The calls of a message beside what is kept of them."""
-    for seen in message.calls[len(node.calls) :]:
-        node.calls.append(KeptCall(seen.fingerprint, UNSEEN, name_index(record, seen.name)))
-    return list(zip(message.calls, node.calls, strict=False))
+def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> Iterator[tuple[int, Node]]:
+    """What is kept of each message from `start` on, by its index; what is new is added to the lane."""
+    kept, offset = lane.nodes, lane.offset
+    for index, fingerprints in enumerate(messages.fingerprints):
+        at = index - offset
+        if 0 <= at < len(kept):
+            node = kept[at]
+        else:
+            node = Node(messages.answers[index], [])
+            if at >= 0:
+                kept.append(node)
+        if len(node.calls) < len(fingerprints) and (index >= start or (at >= 0 and not node.calls)):
+            for call, made in list(zip(fingerprints, messages.made[index], strict=True))[len(node.calls) :]:
+                node.calls.append(KeptCall(call, UNSEEN, name_index(record, made.name)))
+        if index >= start:
+            yield index, node
 
 
 def _record(pairs: Iterable[_Pair], prints: Fingerprints, *, newest: bool) -> None:
@@ -375,11 +376,11 @@ def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
     return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
 
 
-def _entry(seen: SeenCall, kept: KeptCall) -> Entry:
+def _entry(name: str, kept: KeptCall) -> Entry:
     flags = kept.flags
     if not flags:
-        return Entry(seen.fingerprint, seen.name, kept.result)
-    return Entry(seen.fingerprint, seen.name, kept.result, bool(flags & FAILED), bool(flags & VOID))
+        return Entry(kept.call, name, kept.result)
+    return Entry(kept.call, name, kept.result, bool(flags & FAILED), bool(flags & VOID))
 
 
 # ---- answers that no history carries

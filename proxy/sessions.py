@@ -286,7 +286,7 @@ class Sessions:
 
     def _links_after(self, session: Session, choices: Sequence[Choice]) -> list[bytes]:
         """What a later history is found by: the line of answers with this one, its calls, and passages of its text."""
-        answers = [message.answer for message in session.history.messages]
+        answers = session.history.messages.answers
         links: list[bytes] = []
         for choice in choices:
             answer = answer_identity(choice.text, choice.calls, session.prints)
@@ -358,11 +358,14 @@ def _links_of(session: Session) -> list[bytes]:
     history, keys = session.history, session.keys
     if not history.messages:
         return []
-    links = [keys.chain(session.scope, history.seed, [message.answer for message in history.messages])]
-    for message in reversed(history.messages[-3:]):
-        for call, seen in zip(session.request.items[message.item].calls, message.calls, strict=True):
-            link = keys.call(session.scope, call, seen.fingerprint)
-            if link is not None and len(links) <= _LINKED_CALLS and not session.named:
+    links = [keys.chain(session.scope, history.seed, history.messages.answers)]
+    if session.named:
+        return links
+    newest = history.messages
+    for made, fingerprints in zip(reversed(newest.made[-3:]), reversed(newest.fingerprints[-3:]), strict=True):
+        for call, fingerprint in zip(made[:_LINKED_CALLS], fingerprints, strict=False):
+            link = keys.call(session.scope, call, fingerprint)
+            if link is not None and len(links) <= _LINKED_CALLS:
                 links.append(link)
     return links
 

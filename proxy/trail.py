@@ -7,11 +7,11 @@ up here: what only a session knows (results as first seen, calls from before a c
 import re
 from collections import deque
 from collections.abc import Sequence
-from itertools import pairwise
+from typing import overload
 
 import msgspec
 
-from proxy.fingerprint import UNSEEN, Fingerprints
+from proxy.fingerprint import UNSEEN, Fingerprints, packed
 from proxy.models import Item, Request, Role, ToolCall, text_of
 
 STOP_MARK = "[lastcall stop]"
@@ -46,10 +46,59 @@ class UserText(msgspec.Struct, frozen=True, gc=False):
     follows_answer: bool
 
 
-class History(msgspec.Struct, frozen=True, gc=False):
+class Messages(Sequence[Message]):
+    """The assistant messages of a history. Identities are at hand; the rest of a message is read when it is looked at.
+
+    Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
+    calls as they were made. fingerprints: theirs.
+    """
+
+    __slots__ = ("_items", "_read", "_starts", "answers", "fingerprints", "made")
+
+    def __init__(self, items: Sequence[Item], prints: Fingerprints) -> None:
+        self._items = items
+        self._starts = [index for index, item in enumerate(items) if item.role is _ASSISTANT]
+        self._read: dict[int, Message] = {}
+        self.made = [items[start].calls for start in self._starts]
+        known = [
+            prints.message(calls) if calls else (prints.text("text", text_of(items[start].content).strip()), ())
+            for start, calls in zip(self._starts, self.made, strict=True)
+        ]
+        self.answers = [answer for answer, _ in known]
+        self.fingerprints = [fingerprints for _, fingerprints in known]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        message = self._read.get(at)
+        if message is None:
+            message = self._read[at] = self._look(at)
+        return message
+
+    def _look(self, at: int) -> Message:
+        """A message with the results that follow it."""
+        items, start, made = self._items, self._starts[at], self.made[at]
+        end = self._starts[at + 1] if at + 1 < len(self) else len(items)
+        calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
+        _match_results(calls, items, start + 1, end)
+        last = next((index for index in range(end - 1, start, -1) if items[index].role is _TOOL), -1)
+        return Message(self.answers[at], tuple(calls), start, last)
+
+
+class History(msgspec.Struct, frozen=True):
     """A request's history. seed: identity of the first user text. same: identity of the whole, equal for a request sent again."""
 
-    messages: tuple[Message, ...]
+    messages: Messages
     users: tuple[UserText, ...]
     seed: int
     same: int
@@ -101,35 +150,17 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
 def read(request: Request, prints: Fingerprints) -> History:
     """The history of a request. Results are matched to the calls of the assistant message before them: ids are not unique across turns."""
     items = request.items
-    starts = [index for index, item in enumerate(items) if item.role is _ASSISTANT]
-    messages = [_message(items, start, end, prints) for start, end in pairwise([*starts, len(items)])]
+    messages = Messages(items, prints)
     users: list[UserText] = []
     before = 0
     for index, item in enumerate(items):
-        if item.role is _ASSISTANT:
+        role = item.role
+        if role is _ASSISTANT:
             before += 1
-        elif item.role is _USER:
-            users.append(UserText(index, before, before > 0 and not messages[before - 1].calls))
+        elif role is _USER:
+            users.append(UserText(index, before, before > 0 and not messages.made[before - 1]))
     seed = prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
-    return History(tuple(messages), tuple(users), seed, _same(items, messages, seed, prints))
-
-
-def _message(items: Sequence[Item], start: int, end: int, prints: Fingerprints) -> Message:
-    """The assistant message at `start` with the results that follow it."""
-    made = items[start].calls
-    if not made:
-        return Message(prints.text("text", text_of(items[start].content).strip()), (), start, _last_result(items, start + 1, end))
-    answer, fingerprints = prints.message(made)
-    if len(made) == 1 and end == start + 2 and (item := items[end - 1]).role is _TOOL and item.call_id == made[0].id:
-        call = SeenCall(fingerprints[0], made[0].name, made[0].id, item.content or b'""', end - 1, item.failed)  # nearly every turn
-        return Message(answer, (call,), start, end - 1)
-    calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(fingerprints, made, strict=True)]
-    _match_results(calls, items, start + 1, end)
-    return Message(answer, tuple(calls), start, _last_result(items, start + 1, end))
-
-
-def _last_result(items: Sequence[Item], start: int, end: int) -> int:
-    return next((index for index in range(end - 1, start - 1, -1) if items[index].role is _TOOL), -1)
+    return History(messages, tuple(users), seed, _same(items, messages, seed, prints))
 
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> None:
@@ -155,12 +186,11 @@ def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints
     return prints.message(calls)[0] if calls else prints.text("text", text.strip())
 
 
-def _same(items: Sequence[Item], messages: list[Message], seed: int, prints: Fingerprints) -> int:
+def _same(items: Sequence[Item], messages: Messages, seed: int, prints: Fingerprints) -> int:
     """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
     tail = messages[-1].item + 1 if messages else 0
-    parts = [message.answer.to_bytes(8, "little") for message in messages]
-    parts += [item.content for item in items[tail:] if item.role is not _SYSTEM]
-    return prints.digest(b"same", seed.to_bytes(8, "little"), *parts)
+    newest = [item.content for item in items[tail:] if item.role is not _SYSTEM]
+    return prints.digest(b"same", packed([seed, *messages.answers]), *newest)
 
 
 def head_of(request: Request, prints: Fingerprints) -> int:

@@ -17,7 +17,7 @@ from proxy.engine import Admission, Result, Serve, Verdict, admit, conclude, edi
 from proxy.events import FindingSeen, NudgeEnded
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place, absorb
-from proxy.models import Action, Answer, Choice, Edits, Reason, Request, ToolCall, text_of
+from proxy.models import Action, Answer, Choice, Edits, Reason, Request, ToolCall
 from proxy.nudge import local_message
 from proxy.policy import Canonical, Mode, OnStop, Policy, Scope
 from proxy.state import Record, dump, load
@@ -238,8 +238,3 @@ def _calls(reply: Reply) -> tuple[Call, ...]:
             return (reply,)
         case Together(calls):
             return calls
-
-
-def text_at(x: Exchange, item: int) -> str:
-    """The text of one item of a request as it came."""
-    return text_of(x.request.items[item].content)

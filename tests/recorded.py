@@ -22,7 +22,7 @@ class Recorded:
     clock: float = 0.0
     record: Record = field(default_factory=lambda: Record(VERSION, KEY))
     request: Request = field(default_factory=request)
-    history: History = field(default_factory=lambda: History((), (), 0, 0))
+    history: History = field(default_factory=lambda: read(request(), PRINTS))
     place: Place = field(default_factory=Place.nowhere)
 
     def ask(

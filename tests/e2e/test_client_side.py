@@ -123,7 +123,12 @@ async def test_two_keys_with_one_session_id_share_nothing(upstream: Upstream, ht
 async def test_compressed_requests_are_understood(upstream: Upstream, http: aiohttp.ClientSession, coding: str) -> None:
     """And judged like others; the upstream gets them plain."""
 
-    pack: Callable[[bytes], bytes] = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress, "deflate": zlib.compress}[coding]
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.compress,
+        "zstd": zstandard.ZstdCompressor().compress,
+        "deflate": zlib.compress,
+    }
+    pack = packers[coding]
     async with running(upstream.url) as proxy:
         agent = Agent(http, proxy.v1)
         actions = []

@@ -5,8 +5,8 @@ import pytest
 
 from proxy.lanes import LOST, Place, place_mark
 from proxy.models import Role
-from proxy.state import MAX_CALLS, VERSION, Lane, Record, Relapse, load, name_index
-from proxy.trail import Entry, History, Trail, read
+from proxy.state import MAX_CALLS, Relapse, load, name_index
+from proxy.trail import Entry, Trail, read
 from tests.recorded import KEY, PRINTS, Recorded, shown
 from tests.transcripts import NO_ID, Call, Turn, called, request, said, together, user
 
@@ -302,6 +302,21 @@ def test_of_two_lanes_the_one_with_this_prompt_is_meant(session: Recorded) -> No
     assert session.ask(*second, b()).lane.seed == session.record.lanes[1].seed
 
 
+def test_equal_answers_alone_are_no_evidence(session: Recorded) -> None:
+    """A sub-agent without ids for its calls begins as the main lane did, for another prompt."""
+    session.live(GO, a(id=NO_ID), b())
+    assert shown(session.ask(user("sub"), a(id=NO_ID))) == ["a1"]
+    assert shown(session.ask(user("sub"), a(id=NO_ID), a(id=NO_ID))) == ["a1", "a1"]
+    assert len(session.record.lanes) == 2
+
+
+def test_a_prompt_that_changes_in_place_is_the_same_lane(session: Recorded) -> None:
+    """Some clients write reminders and clock times into the first text: all answers are known."""
+    session.live(user("go, it is noon"), a(), a())
+    session.stop()
+    assert session.ask(user("go, it is one"), a(), a()).lane.stop is not None
+
+
 # ---- answers that no history carries
 
 
@@ -376,7 +391,7 @@ def test_where_nothing_stands_there_is_no_place() -> None:
     places = [(0, -1), (1, -1), (-1, -1), (-1, len(asked.items)), (LOST, -1)]
     assert [place_mark(asked, told, PRINTS, *place) for place in places] == [0] * len(places)
     assert place_mark(asked, told, PRINTS, -1, [item.role for item in asked.items].index(Role.USER)) != 0
-    assert place_mark(asked, History((), (), 0, 0), PRINTS, 0, -1) == 0
+    assert place_mark(asked, read(msgspec.structs.replace(asked, items=()), PRINTS), PRINTS, 0, -1) == 0
 
 
 # ---- the rest of the session
@@ -412,7 +427,8 @@ def test_a_session_of_two_thousand_calls_stays_small_and_whole(session: Recorded
     assert [len(lane.nodes) for lane in kept.lanes] == [MAX_CALLS]
     assert kept.lanes[0].offset == 2001 - MAX_CALLS
     assert shown(session.ask(GO, a("other"))) == ["a1"]
-    assert len(session.record.lanes) == 2
+    session.ask(GO, *(called("b", {"n": number}) for number in range(2001)))
+    assert [lane.offset for lane in session.record.lanes] == [2001 - MAX_CALLS, 0, 2001 - MAX_CALLS]
 
 
 def test_ten_thousand_parallel_calls_are_one_message(session: Recorded) -> None:
@@ -431,10 +447,3 @@ def test_many_lanes_and_huge_names_fit_the_record(session: Recorded) -> None:
         session.nudge(names[0])
     assert shown(session.ask(GO, a(), a())) == ["a1", "a1"]
     assert [lane.main for lane in load(session.data, KEY).lanes].count(True) == 1
-
-
-def test_a_lane_shortened_to_nothing_takes_any_history_that_is_long_enough(session: Recorded) -> None:
-    """Nothing is left to tell it by but its prompt."""
-    session.data = msgspec.msgpack.encode(Record(VERSION, KEY, lanes=[Lane(0, 0, read(request(GO), PRINTS).seed, 0.0, offset=1)]))
-    assert shown(session.ask(GO, a(), a())) == ["a1", "a1"]
-    assert len(session.record.lanes) == 1

@@ -202,14 +202,18 @@ async def test_a_commit_that_does_not_come_is_waited_for_only_so_long() -> None:
 async def test_the_newest_commit_of_a_session_is_the_one_waited_for() -> None:
     """An older one that ends does not take its place away."""
     world = World()
-    one = await world.open(name="a")
-    other = await world.open(name="a")
-    world.store.gate = asyncio.Event()
+    one, other = await world.open(name="a"), await world.open(name="a")
+    gates = asyncio.Event(), asyncio.Event()
+    world.store.gate = gates[0]
     _, first = world.sessions.commit(one, world.result(says("a")), [says("a")])
+    await asyncio.sleep(0)
+    world.store.gate = gates[1]
     _, second = world.sessions.commit(other, world.result(says("b")), [says("b")])
-    assert world.sessions._committing[one.key] is second
-    world.store.gate.set()
+    gates[0].set()
     await first
+    await asyncio.sleep(0)
+    assert world.sessions._committing[one.key] is second
+    gates[1].set()
     await second
     await asyncio.sleep(0)
 

@@ -28,9 +28,9 @@ def results(*turns: Turn) -> list[list[str | None]]:
 
 def test_an_empty_history() -> None:
     """Nothing said, nothing called."""
-    assert read(msgspec.structs.replace(request(), items=()), PRINTS).messages == ()
+    assert read(msgspec.structs.replace(request(), items=()), PRINTS).messages.answers == []
     empty = history(system=None)
-    assert (empty.messages, empty.users, empty.seed) == ((), (), 0)
+    assert (empty.messages.answers, empty.users, empty.seed) == ([], (), 0)
 
 
 def test_each_call_has_its_result() -> None:
