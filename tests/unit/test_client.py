@@ -106,6 +106,11 @@ async def test_a_client_that_leaves_in_its_body_is_gone() -> None:
     assert client.gone
 
 
+async def test_a_body_that_is_passed_on_comes_in_its_pieces() -> None:
+    """Empty ones say nothing, and there is an end."""
+    assert [piece async for piece in client_of(Conversation((b"a", b"", b"bc", b""))).pieces()] == [b"a", b"bc"]
+
+
 # ---- codings
 
 
