@@ -38,6 +38,8 @@ from proxy.upstream import Target, proxy_from
 from proxy.upstream.http import Upstream
 
 CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"  # how `serve` hands the configuration to its worker processes
+_GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, hardly ever a cycle
+_LOG_SECONDS = 0.1
 _DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
 _SESSION_PATH = re.compile(r"/s/([^/]+)(/v1/.*)", re.DOTALL)
 _JSON = (b"content-type", b"application/json")
@@ -162,17 +164,35 @@ async def _forward(setting: Setting, client: Client, method: str, path: str, que
         setting.telemetry.emit(UnjudgedEnded(status=status, seconds=setting.clock() - started))
 
 
+class LogLines:
+    """Standard error, written in whole lines and batches: one system call for what comes within `_LOG_SECONDS`, not one for each exchange."""
+
+    def __init__(self) -> None:
+        self._file = io.FileIO(2, "wb", closefd=False)
+        self._lines: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __call__(self, line: bytes) -> None:
+        self._lines.append(line)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOG_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Writes what is waiting. An error output that is gone takes the lines with it."""
+        self._timer = None
+        data, self._lines = b"".join(self._lines), []
+        with contextlib.suppress(OSError):
+            while data and (written := self._file.write(data)):
+                data = data[written:]
+
+
 def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log: Callable[[bytes], object] | None = None) -> FastAPI:
     """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
     standard error). Resources are opened in the application's life span, inside the server's event loop.
     """
     environ = os.environ if environ is None else environ
-    telemetry = Telemetry(
-        registry_for(os.environ.get(DIRECTORY_VARIABLE)),
-        models=config.models,
-        log=log or io.FileIO(2, "wb", closefd=False).write,
-        clock=time.time,
-    )
+    lines = LogLines()
+    telemetry = Telemetry(registry_for(os.environ.get(DIRECTORY_VARIABLE)), models=config.models, log=log or lines, clock=time.time)
     state: dict[str, Any] = {}
 
     @contextlib.asynccontextmanager
@@ -181,7 +201,11 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
             state["setting"], state["store"] = setting, store
             gc.collect()
             gc.freeze()  # what start-up made lives for ever: no collection need look at it again
-            yield
+            gc.set_threshold(*_GC_THRESHOLD)
+            try:
+                yield
+            finally:
+                lines.flush()
 
     app = Application(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.front = Front(lambda: state["setting"])
@@ -353,6 +377,7 @@ def _uvicorn_options(config: Config) -> dict[str, Any]:
         "access_log": False,
         "log_level": "warning",
         "server_header": False,
+        "proxy_headers": False,  # where a request came from is nothing that Lastcall asks
         "date_header": False,  # upstream answers bring their own
         "timeout_graceful_shutdown": _DRAIN_SECONDS,
     }

@@ -193,14 +193,12 @@ def _after_compaction(
 def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
     """Where the newest part of a lane begins in a shorter history: (node, message). Up to two leading messages may be the summary's."""
     known, shown = [node.answer for node in lane.nodes], list(answers)
-    best: tuple[int, int, int] | None = None  # the longest, of these the earliest in the history, of these the newest in the lane
-    for message, answer in enumerate(shown[:3]):
-        for node in [node for node, known_answer in enumerate(known) if known_answer == answer]:
-            size = min(len(known) - node, len(shown) - message)
-            same = known[node : node + size] == shown[message : message + size]
-            if same and any(n.calls for n in lane.nodes[node : node + size]):
-                best = max(best or (0, 0, 0), (size, -message, node))
-    return None if best is None else (best[2], -best[1])
+    for node, first in enumerate(known):  # the longest tail first
+        for message, answer in enumerate(shown[:3]):
+            tail = known[node:] if answer == first else []
+            if tail and shown[message : message + len(tail)] == tail and any(kept.calls for kept in lane.nodes[node:]):
+                return node, message
+    return None
 
 
 def _compact(record: Record, old: Lane, history: History, head: int, asker: Asker, kept: tuple[int, int] | None) -> Lane:
