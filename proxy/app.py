@@ -26,6 +26,7 @@ from fastapi import FastAPI, Request, Response
 from proxy import __version__
 from proxy.client import Client, ClientGone, Receive, Scope, Send
 from proxy.config import Config, UpstreamConfig, dump, load_dumped
+from proxy.connection import Protocol
 from proxy.dialects import DIALECTS, Dialect
 from proxy.errors import BadRequest, ConfigError, ProxyError, StoreUnavailable, UpstreamFailed
 from proxy.events import UnjudgedEnded
@@ -165,7 +166,7 @@ async def _forward(setting: Setting, client: Client, method: str, path: str, que
 
 
 class LogLines:
-    """Standard error, written in whole lines and batches: one system call for what comes within `_LOG_SECONDS`, not one for each exchange."""
+    """Standard error in whole lines and batches: one system call for what comes within `_LOG_SECONDS`."""
 
     def __init__(self) -> None:
         self._file = io.FileIO(2, "wb", closefd=False)
@@ -371,7 +372,7 @@ def _uvicorn_options(config: Config) -> dict[str, Any]:
     return {
         "host": config.server.host,
         "port": config.server.port,
-        "http": "httptools",
+        "http": Protocol,
         "loop": "uvloop",
         "ws": "none",
         "access_log": False,

@@ -93,12 +93,13 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
     answers = history.messages.answers
     lanes = [lane for lane in record.lanes if lane.name == asker.lane]
     best: tuple[Lane, int, _Relation] | None = None
-    rank: tuple[bool, int, int, float] | None = None
+    rank: tuple[bool, int, int, bool, float] | None = None
     for lane in lanes:
         match = _relate(lane, answers, history)
         if match is not None:
             depth, relation = match
-            key = (lane.seed == history.seed, depth, relation.value, lane.used)
+            knows = lane.run < depth  # what its prefix did before a compaction
+            key = (lane.seed == history.seed, depth, relation.value, knows, lane.used)
             if rank is None or key > rank:
                 best, rank = (lane, depth, relation), key
     if best is not None:

@@ -14,6 +14,7 @@ from tests.transcripts import Call, Plain, Together, Turn, called, said, togethe
 Shape = list[list[tuple[str, int]]]
 """A trail as a model can know it: for each message its calls by name, each with the number of its result among that call's results."""
 
+GO = user("go")
 STUB = "[Old tool result content cleared]"
 
 
@@ -48,11 +49,16 @@ def calls_of(turn: Turn) -> tuple[Call, ...]:
             return ()
 
 
-def expected(branch: Branch) -> Shape:
-    """The calls since the last text after an answer, behind what was summarised away."""
-    turns = branch.turns
+def run_start(turns: list[Turn]) -> int:
+    """Where the last text after an answer stands, 0 without one."""
     starts = [place for place in range(1, len(turns)) if spoken(turns[place], "user") and spoken(turns[place - 1], "assistant")]
-    run = turns[starts[-1] :] if starts else [*branch.before, *turns]
+    return max(starts, default=0)
+
+
+def expected(branch: Branch) -> Shape:
+    """The calls of the run, behind what was summarised away."""
+    start = run_start(branch.turns)
+    run = branch.turns[start:] if start else [*branch.before, *branch.turns]
     return shape([[(call.name, call.result) for call in calls_of(turn)] for turn in run if calls_of(turn)])
 
 
@@ -77,7 +83,7 @@ class Life:
     def __init__(self) -> None:
         self.session = Recorded()
         self.ids = count()
-        self.branches = [Branch([user("go")])]
+        self.branches = [Branch([GO])]
         self.ask(self.branches[0], 0)
 
     def ask(self, branch: Branch, blanked: int) -> None:
@@ -105,7 +111,6 @@ class Life:
                 branch.turns.append(self.message(names, result))
             case "speak":
                 branch.turns += [said("ok"), user(f"text {next(self.ids)}")]
-                branch.before = []
             case "fork" if len(self.branches) < 5:
                 branch = self.fork(branch, amount, self.message(names, result))
             case "summarise":
@@ -115,25 +120,25 @@ class Life:
         self.ask(branch, amount)
 
     def fork(self, parent: Branch, amount: int, first: Turn) -> Branch:
-        """A branch from behind one of the parent's messages with calls."""
-        places = [place for place, turn in enumerate(parent.turns) if calls_of(turn)]
+        """A branch from behind one of the parent's messages with calls but the newest: that would be the parent, grown.
+
+        Of a history that was summarised, only from within its run: what came before the summary is forgotten with the run.
+        """
+        first_place = 0 if parent.turns[0] == GO else run_start(parent.turns)
+        places = [place for place in range(first_place, len(parent.turns) - 1) if calls_of(parent.turns[place])]
         if not places:
             return parent
-        branch = Branch([*parent.turns[: places[amount % len(places)] + 1], first], list(parent.before))
-        if len(expected(branch)) < len(expected(Branch(branch.turns))):
-            branch.before = []
-        self.branches.append(branch)
-        return branch
+        self.branches.append(Branch([*parent.turns[: places[amount % len(places)] + 1], first], list(parent.before)))
+        return self.branches[-1]
 
     def summarise(self, branch: Branch, kept: int) -> None:
         """The history becomes a summary and the newest messages of the run, fewer than all."""
         self.ask(branch, 0)
-        start = max((place for place, turn in enumerate(branch.turns) if spoken(turn, "user")), default=0)
-        run = [turn for turn in branch.turns[start:] if calls_of(turn)]
+        run = [turn for turn in branch.turns[run_start(branch.turns) :] if calls_of(turn)]
         if len(run) < 2:
             return
         tail = run[len(run) - kept % len(run) :]
-        branch.before += run[: len(run) - len(tail)]
+        branch.before = [*([] if run_start(branch.turns) else branch.before), *run[: len(run) - len(tail)]]
         branch.turns = [user(f"Summary {next(self.ids)}."), *tail]
 
 

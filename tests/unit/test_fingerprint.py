@@ -5,6 +5,7 @@ import json
 import pytest
 
 from proxy.fingerprint import UNSEEN, Fingerprints, canonical, normal_text
+from proxy.models import ToolCall
 
 LOOSE = Fingerprints(b"s" * 32, loose=True)
 EXACT = Fingerprints(b"s" * 32, loose=False)
@@ -127,16 +128,21 @@ def test_fingerprints_need_the_secret() -> None:
     assert LOOSE.raw_result(b'"x"') != other.raw_result(b'"x"')
 
 
-def test_caches_stay_small_and_change_nothing() -> None:
-    """Ten thousand different calls, results and texts do not stay in memory, and come out as they did before."""
+def test_caches_stay_small_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand different calls, results, texts and messages do not stay in memory, and come out as they did before."""
+    monkeypatch.setattr("proxy.fingerprint._CACHE_SIZE", 100)
     prints = Fingerprints(b"s" * 32, loose=True)
-    before = prints.call("t", "0"), prints.result(b'"r0"'), prints.text("user", "u0")
-    for number in range(10_000):
-        prints.call("t", str(number))
-        prints.result(b'"r%d"' % number)
-        prints.text("user", f"u{number}")
-    assert max(len(prints._calls), len(prints._results), len(prints._texts)) <= 8192
-    assert (prints.call("t", "0"), prints.result(b'"r0"'), prints.text("user", "u0")) == before
+
+    def identities(number: int) -> tuple[object, ...]:
+        content = b'"r%d"' % number
+        message = prints.message((ToolCall("i", "t", str(number)),))
+        return prints.call("t", str(number)), prints.result(content), prints.text("user", f"u{number}"), message
+
+    before = identities(0)
+    for number in range(1, 1000):
+        assert identities(number) != before
+    assert {len(prints._calls), len(prints._results), len(prints._texts), len(prints._messages)} == {100}
+    assert identities(0) == before
 
 
 # ---- results

@@ -46,6 +46,16 @@ def test_each_call_has_its_result() -> None:
     assert [(message.item, message.last_item) for message in told.messages] == [(2, 3), (4, 6), (7, -1)]
 
 
+def test_messages_are_a_sequence() -> None:
+    """Read one at a time, by place from either end, or several at once."""
+    messages = history(user("go"), called("a"), said("b"), called("c")).messages
+    assert [message.item for message in messages[:2]] == [2, 4]
+    assert messages[-1] == messages[2] == list(messages)[2]
+    assert len(messages) == 3
+    with pytest.raises(IndexError):
+        messages[3]
+
+
 def test_results_in_another_order_find_their_calls() -> None:
     """By id."""
     calls = together(called("a", result=None, id="x"), called("b", result=None, id="y"))
