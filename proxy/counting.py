@@ -35,11 +35,15 @@ BOOKKEEPING = frozenset(
 
 
 class Tally(msgspec.Struct, frozen=True, gc=False):
-    """Counts at the end of a trail. results: the last result of each call. forgiven: calls whose next occurrence does not count."""
+    """Counts at the end of a trail. results: the last result of each call. forgiven: calls whose next occurrence does not count.
+
+    plain: no call was made twice, so that no shape of repetition can be there.
+    """
 
     counts: dict[int, int]
     results: dict[int, int]
     forgiven: frozenset[int]
+    plain: bool = False
 
 
 def judged(policy: Policy, entry: Entry) -> bool:
@@ -94,8 +98,8 @@ def next_count(now: Tally, call: int) -> int:
 
 
 def coming_counts(trail: Trail, policy: Policy, now: Tally, calls: Sequence[Entry]) -> dict[int, int]:
-    """What the counts of these calls would be if the next message made them, their results unknown: only a call never made is news."""
-    if policy.counting is Counting.CUMULATIVE:
+    """What the counts of these calls would be if the next message made them: results not yet seen are no news, not even a new call's."""
+    if policy.counting is not Counting.CONSECUTIVE:
         return {entry.call: next_count(now, entry.call) for entry in calls}
     after = tally(msgspec.structs.replace(trail, steps=(*trail.steps, Step(tuple(calls)))), policy)
     return {entry.call: after.counts.get(entry.call, 0) for entry in calls}
@@ -117,7 +121,7 @@ def _last_results(trail: Trail) -> dict[int, int]:
 
 def _no_progress(trail: Trail, policy: Policy) -> Tally:
     if _is_plain(trail):
-        return Tally(_since_news(trail, policy), _last_results(trail), frozenset())
+        return Tally(_since_news(trail, policy), _last_results(trail), frozenset(), plain=True)
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
     middles = _middles(trail, policy)

@@ -297,48 +297,47 @@ def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, st
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
     messages = history.messages
-    nodes: dict[int, Node] = {}  # of the trail, by message
-    first: dict[int, tuple[int, int]] = {}  # call -> its place: (message, position)
-    again: dict[int, list[tuple[int, int]]] = {}
-    for index, node in _nodes(record, lane, messages, start):
-        nodes[index] = node
-        for position, kept in enumerate(node.calls):
-            if kept.call not in first:
-                first[kept.call] = (index, position)
-            else:
-                again.setdefault(kept.call, [first[kept.call]]).append((index, position))
-    if messages and len(messages) - 1 in nodes:
-        newest = len(messages) - 1
-        _record(zip(messages[newest].calls, nodes[newest].calls, strict=False), prints, newest=True)
-    gone: dict[int, list[KeptCall | Relapse]] = {}
+    nodes = _nodes(record, lane, messages, start)
+    if nodes:
+        _record(zip(messages[-1].calls, nodes[-1].calls, strict=False), prints, newest=True)
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
-    for other in others:
-        if other.call in first:
-            gone.setdefault(other.call, []).append(other)
-            again.setdefault(other.call, [first[other.call]])
-    for call, places in again.items():
-        same = [(messages[index].calls[position], nodes[index].calls[position]) for index, position in places]
-        _record(same, prints, newest=False)
-        _settle(same, gone.get(call, []), prints)
-    return [Step(tuple([_entry(m.name, kept) for m, kept in zip(messages.made[i], n.calls, strict=False)])) for i, n in nodes.items()]
+    calls = [kept.call for node in nodes for kept in node.calls]
+    if others or len(set(calls)) < len(calls):
+        _compare(nodes, others, messages, start, prints)
+    made = messages.made[len(messages) - len(nodes) :]
+    return [
+        Step(tuple([_entry(call.name, kept) for call, kept in zip(m, node.calls, strict=False)]))
+        for m, node in zip(made, nodes, strict=True)
+    ]
 
 
-def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> Iterator[tuple[int, Node]]:
-    """What is kept of each message from `start` on, by its index; what is new is added to the lane."""
+def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> list[Node]:
+    """What is kept of each message from `start` on; what is new is added to the lane."""
     kept, offset = lane.nodes, lane.offset
-    for index, fingerprints in enumerate(messages.fingerprints):
-        at = index - offset
-        if 0 <= at < len(kept):
-            node = kept[at]
-        else:
-            node = Node(messages.answers[index], [])
-            if at >= 0:
-                kept.append(node)
-        if len(node.calls) < len(fingerprints) and (index >= start or (at >= 0 and not node.calls)):
-            for call, made in list(zip(fingerprints, messages.made[index], strict=True))[len(node.calls) :]:
-                node.calls.append(KeptCall(call, UNSEEN, name_index(record, made.name)))
-        if index >= start:
-            yield index, node
+    kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
+    nodes = [Node(answer, []) for answer in messages.answers[start:offset]]  # older than what is kept
+    nodes += kept[max(start - offset, 0) : len(messages) - offset]
+    for node, fingerprints, made in zip(nodes, messages.fingerprints[start:], messages.made[start:], strict=True):
+        if len(node.calls) < len(fingerprints):
+            for call, fingerprint in list(zip(made, fingerprints, strict=True))[len(node.calls) :]:
+                node.calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
+    return nodes
+
+
+def _compare(nodes: list[Node], others: Sequence[KeptCall | Relapse], messages: Messages, start: int, prints: Fingerprints) -> None:
+    """Settles the results of calls that were made more than once, here or (others) where no history shows them any more."""
+    places: dict[int, list[tuple[int, int]]] = {}  # call -> (node, position)
+    for number, node in enumerate(nodes):
+        for position, kept in enumerate(node.calls):
+            places.setdefault(kept.call, []).append((number, position))
+    gone: dict[int, list[KeptCall | Relapse]] = {}
+    for other in others:
+        gone.setdefault(other.call, []).append(other)
+    for call, at in places.items():
+        if len(at) > 1 or call in gone:
+            pairs = [(messages[start + number].calls[position], nodes[number].calls[position]) for number, position in at]
+            _record(pairs, prints, newest=False)
+            _settle(pairs, gone.get(call, []), prints)
 
 
 def _record(pairs: Iterable[_Pair], prints: Fingerprints, *, newest: bool) -> None:

@@ -22,7 +22,7 @@ class Cycle:
     reason = Reason.CYCLE
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        places = _places(trail, policy) if trail.newest else []
+        places = _places(trail, policy) if trail.newest and not tally.plain else []
         for period in range(2, LONGEST + 1) if places else ():
             rounds = (_matching(places, period) + period) // period
             finding = self._finding(places, period, rounds, trail, policy)
@@ -31,7 +31,7 @@ class Cycle:
         return []
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        places = _places(trail, policy)
+        places = [] if tally.plain else _places(trail, policy)
         coming = {entry.call for entry in calls if judged(policy, entry)}
         for period in range(2, LONGEST + 1):
             if len(places) >= period and coming and coming == {call for call, _ in places[-period]}:
@@ -41,6 +41,8 @@ class Cycle:
         return []
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
+        if tally.plain:
+            return False
         places = _places(trail, policy)
         findings = (self._finding(places, p, self._next_rounds(places, p), trail, policy) for p in range(2, LONGEST + 1))
         return any(finding is not None and finding.stops for finding in findings)

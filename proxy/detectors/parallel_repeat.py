@@ -25,7 +25,9 @@ class ParallelRepeat:
         return False  # any message could: a stream is armed once it holds nearly that many calls, see `engine.runaway`
 
     def _findings(self, calls: Sequence[Entry], policy: Policy) -> list[Finding]:
-        found = []
+        found: list[Finding] = []
+        if len(calls) < 2:
+            return found
         names = {entry.call: entry.name for entry in calls if judged(policy, entry)}
         for call, count in Counter(entry.call for entry in calls if entry.call in names).most_common():
             ladder = policy.ladder(self.reason, "")

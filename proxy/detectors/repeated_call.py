@@ -14,7 +14,7 @@ class RepeatedCall:
     reason = Reason.REPEATED_CALL
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        newest = trail.newest
+        newest = () if tally.plain else trail.newest
         return self._findings(trail, tally, policy, newest, {entry.call: tally.counts.get(entry.call, 0) for entry in newest})
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:

@@ -152,7 +152,7 @@ EVENTS = st.tuples(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(EVENTS, max_size=25))
+@given(st.lists(EVENTS, min_size=6, max_size=25))
 def test_a_trail_is_what_its_own_branch_did(events: list[tuple[str, int, str, str, int]]) -> None:
     """Forks inherit their prefix and count on their own, summaries and blanked results lose nothing, retries change nothing."""
     life = Life()
