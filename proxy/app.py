@@ -9,6 +9,7 @@ import contextlib
 import fnmatch
 import gc
 import io
+import itertools
 import logging
 import os
 import re
@@ -223,12 +224,13 @@ async def _resources(config: Config, telemetry: Telemetry, environ: Mapping[str,
     async with contextlib.AsyncExitStack() as stack:
         store = _store(config, telemetry)
         stack.push_async_callback(store.close)
+        new_id = _ids()
         sessions = Sessions(
             store,
             ttl=config.session.ttl,
             closed=config.store.failure_mode == "closed",
             patience=config.store.timeout,
-            random_hex=_random_hex,
+            new_id=new_id,
             wall=time.time,
             on_failure=telemetry.emit,
         )
@@ -248,7 +250,7 @@ async def _resources(config: Config, telemetry: Telemetry, environ: Mapping[str,
                 max_body=config.server.max_body,
                 clock=time.perf_counter,
                 wall=time.time,
-                random_hex=_random_hex,
+                new_id=new_id,
             ),
             store,
         )
@@ -268,8 +270,10 @@ def _store(config: Config, telemetry: Telemetry) -> Store:
     )
 
 
-def _random_hex() -> str:
-    return secrets.token_hex(12)
+def _ids() -> Callable[[], str]:
+    """Makes ids that are unique among all processes: a random start, then a count. Nothing relies on their being hard to guess."""
+    start, count = secrets.token_hex(8), itertools.count(1)
+    return lambda: f"{start}{next(count):08x}"
 
 
 def _target(name: str, config: UpstreamConfig, environ: Mapping[str, str]) -> Target:

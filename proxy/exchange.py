@@ -41,7 +41,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct):
-    """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; random_hex: fresh ids."""
+    """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; new_id: ids that no other process makes."""
 
     policy: Policy
     sessions: Sessions
@@ -51,7 +51,7 @@ class Setting(msgspec.Struct):
     max_body: int
     clock: Callable[[], float]
     wall: Callable[[], float]
-    random_hex: Callable[[], str]
+    new_id: Callable[[], str]
     quirks: Quirks = msgspec.field(default_factory=Quirks)
 
 
@@ -342,7 +342,7 @@ class Exchange:
         created = int(self._set.wall())
         if answer is not None and answer.id:
             return Head(answer.id, answer.model or self._session.request.model, answer.created or created)
-        return Head(f"chatcmpl-lastcall-{self._set.random_hex()}", self._session.request.model, created)
+        return Head(f"chatcmpl-lastcall-{self._set.new_id()}", self._session.request.model, created)
 
     def _notice(self, *, pruned: bool = False) -> Notice:
         finding = self._verdict.finding if pruned else None

@@ -81,7 +81,7 @@ class Session(msgspec.Struct):
 
 
 class Sessions:
-    """All sessions of a process. random_hex makes ids; wall gives epoch seconds where the store's clock cannot be had."""
+    """All sessions of a process. new_id makes ids that no other process makes; wall gives epoch seconds where the store's clock cannot be had."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Sessions:
         ttl: float,
         closed: bool,
         patience: float,
-        random_hex: Callable[[], str],
+        new_id: Callable[[], str],
         wall: Callable[[], float],
         on_failure: Callable[[StoreFailed], None],
     ) -> None:
@@ -98,7 +98,7 @@ class Sessions:
         self._ttl = ttl
         self._closed = closed
         self._patience = patience
-        self._random_hex = random_hex
+        self._new_id = new_id
         self._wall = wall
         self._on_failure = on_failure
         self._prints: dict[tuple[bytes, bool], tuple[Keys, Fingerprints]] = {}
@@ -128,7 +128,7 @@ class Sessions:
             None,
             Record(0, 0),
             Place.nowhere(),
-            self._random_hex(),
+            self._new_id(),
         )
         try:
             by_passage = await self._locate(session, tenant)
@@ -167,7 +167,7 @@ class Sessions:
         return by_passage
 
     def _name_anew(self, session: Session, tenant: bytes) -> None:
-        session.key = session.keys.session(tenant, "derived " + self._random_hex())
+        session.key = session.keys.session(tenant, "derived " + self._new_id())
         session.label = _label(session.key)
 
     async def _find(self, links: Sequence[bytes]) -> bytes | None:
@@ -206,7 +206,7 @@ class Sessions:
             session.key = elsewhere
         else:
             return
-        session.lease = self._random_hex()
+        session.lease = self._new_id()
         await self._open(session)
 
     async def _release(self, session: Session) -> None:
@@ -216,7 +216,7 @@ class Sessions:
     def _degrade(self, session: Session, error: StoreUnavailable) -> None:
         """The store is away: judge from history alone, remember nothing."""
         if not session.key:
-            session.key = session.keys.session(b"away", self._random_hex())
+            session.key = session.keys.session(b"away", self._new_id())
         session.label = session.label or _label(session.key)
         session.opened = None
         session.asker = Asker(_lane_mark(session), False, session.identity.retry, self._wall(), ())
@@ -229,7 +229,7 @@ class Sessions:
 
     async def reserve(self, session: Session) -> Opened | None:
         """Reserves for a further call of the same exchange; None while the store is away. The new lease is `session.lease`."""
-        session.lease = self._random_hex()
+        session.lease = self._new_id()
         try:
             return await self._store.open(session.key, _reservation(session), self._ttl)
         except StoreUnavailable as error:

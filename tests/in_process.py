@@ -333,13 +333,13 @@ class Proxy:
         self.guard = GuardedStore(
             self.store, timeout=0.25, clock=self.clock, on_change=self._changed, fallback_secret=b"\x09" * 32, retry_after=1.0
         )
-        random_hex = ids()
+        new_id = ids()
         self.sessions = Sessions(
             self.guard,
             ttl=3600,
             closed=closed,
             patience=0.25,
-            random_hex=random_hex,
+            new_id=new_id,
             wall=self.clock,
             on_failure=self.telemetry.emit,
         )
@@ -352,7 +352,7 @@ class Proxy:
             "max_body": 1 << 20,
             "clock": self.clock,
             "wall": self.clock,
-            "random_hex": random_hex,
+            "new_id": new_id,
         }
         self.setting = Setting(**(settings | setting))
         self.front = Front(lambda: self.setting)

@@ -91,7 +91,7 @@ class World:
             ttl=3600,
             closed=closed,
             patience=patience,
-            random_hex=self._ids,
+            new_id=self._ids,
             wall=self.clock,
             on_failure=self.failures.append,
         )

@@ -81,7 +81,7 @@ ROWS: dict[str, tuple[Sequence[Reply], list[str], list[str]]] = {
     ),
     "the same call beside a new one in one message": (
         [*[read()] * 4, together(read(), edit(1)), "done"],
-        ["ok", "ok", "ok", "nudge", "ok", "ok"],
+        ["ok", "ok", "ok", "nudge", "prune", "ok"],
         ["ok", "ok", "ok", "nudge", "prune", "ok"],
     ),
     "results that differ by the clock only": (

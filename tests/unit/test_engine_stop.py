@@ -112,12 +112,12 @@ def test_a_loops_pruning_is_forgotten_with_its_run() -> None:
     assert loop.step(together(B, A)).decision == "prune"
 
 
-def test_news_in_a_message_speaks_for_the_repeated_call_beside_it() -> None:
-    """A call never made before is news, in whatever order."""
+def test_the_repeated_call_is_left_out_beside_a_new_one() -> None:
+    """A result not yet seen is no news, in whatever order the calls stand; once it is there, it speaks for the whole message."""
     for message in (together(A, edit(1)), together(edit(1), A)):
         loop = Agent(House(), user("go"))
         loop.play([A, A, A, A])
-        assert loop.step(message).decision == "ok"
+        assert [loop.step(reply).decision for reply in (message, A)] == ["prune", "ok"]
 
 
 def test_a_message_of_nothing_but_repeated_calls_is_stopped() -> None:

@@ -58,7 +58,7 @@ def test_what_was_summarised_away_is_still_the_newest() -> None:
         ("A1 A1 A1 A1", "A", [("A", 5)]),
         ("A1 A1 A1", "A", []),
         ("A1 A1 A1 A1", "B", []),
-        ("A1 A1 A1 A1", "A+N", []),
+        ("A1 A1 A1 A1", "A+N", [("A", 5)]),
         ("B1 A1 A1 A1 A1", "B+A", [("A", 5)]),
         ("A1+B1 A1+B1 A1+B1 A1+B1", "A+B+A", [("A", 5), ("B", 5)]),
         ("A1 A1 A1 A1 | -", "A", []),
