@@ -5,7 +5,7 @@ History says which calls exist; the record adds the results as first seen, the c
 each attempt) and nothing else, so that running it again on a newer record is all that a lost race needs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 
 import msgspec

@@ -214,3 +214,13 @@ def test_parallel_calls_of_a_dropped_message_stay_one_message(session: Recorded)
     session.live(GO, together(a("1"), b("2")), a("1"))
     assert shown(session.ask(SUMMARY)) == ["a1 b2", "a1", "|"]
     assert PRINTS.call("a", "{}") == session.place.trail.steps[1].calls[0].call
+
+
+def test_a_fork_comes_from_the_branch_that_still_knows_its_prefix(session: Recorded) -> None:
+    """Another one has begun a new run, and forgotten what it did before the summary."""
+    calls = [a("1", id=f"i{number}") for number in range(4)]
+    session.live(GO, *calls)
+    session.ask(SUMMARY, *calls[2:])
+    session.ask(SUMMARY, calls[2], b(id="fork"))
+    session.ask(SUMMARY, *calls[2:], said("ok"), user("next"))
+    assert shown(session.ask(SUMMARY, calls[2], b(id="other"))) == ["a1", "a1", "|a1", "b2"]
