@@ -41,7 +41,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct):
-    """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; new_id: ids that no other process makes."""
+    """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids."""
 
     policy: Policy
     sessions: Sessions

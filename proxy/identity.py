@@ -16,6 +16,7 @@ from proxy.fingerprint import packed
 from proxy.models import ToolCall
 
 _MAX_ID = 256
+_MAX_NAMED = 8192
 _ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
 _VENDOR_SESSION = re.compile(r"x-(?!.*parent).+-session-id")
 _CLAUDE_USER = re.compile(r'(?:_session_|"session_id"\s*:\s*")([0-9a-fA-F-]{8,64})(?:"|$)')  # one name, or an object written as a string
@@ -195,6 +196,7 @@ class Keys:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
+        self._named: dict[int, tuple[bytes, bytes, bytes]] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str) -> bytes:
         data = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
@@ -204,6 +206,17 @@ class Keys:
     def secret_id(self) -> int:
         """Names the secret without giving it away."""
         return self._secret_id
+
+    def named(self, caller: str, session: str) -> tuple[bytes, bytes, bytes]:
+        """Tenant, session key and scope of the links of a named session; cached under a hash, so that no key is kept."""
+        known = hash((caller, session))
+        found = self._named.get(known)
+        if found is None:
+            if len(self._named) >= _MAX_NAMED:
+                del self._named[next(iter(self._named))]
+            tenant = self.tenant(caller)
+            found = self._named[known] = tenant, self.session(tenant, session), self.named_scope(session)
+        return found
 
     def tenant(self, caller: str) -> bytes:
         return self._key(b"tenant", caller)

@@ -81,7 +81,7 @@ class Session(msgspec.Struct):
 
 
 class Sessions:
-    """All sessions of a process. new_id makes ids that no other process makes; wall gives epoch seconds where the store's clock cannot be had."""
+    """All sessions of a process. new_id makes unique ids; wall gives epoch seconds where the store's clock cannot be had."""
 
     def __init__(
         self,
@@ -110,14 +110,17 @@ class Sessions:
         secret = await self._store.secret()
         keys, prints = self._tools(secret, policy)
         history = read(request, prints)
-        tenant = keys.tenant(identity.caller)
-        named = identity.session is not None
-        scope = keys.named_scope(identity.session) if identity.session is not None else tenant
+        name = identity.session
+        if name is not None:
+            tenant, key, scope = keys.named(identity.caller, name)
+        else:
+            key, tenant = b"", keys.tenant(identity.caller)
+            scope = tenant
         session = Session(
-            b"",
-            "",
+            key,
+            name or "",
             scope,
-            named,
+            name is not None,
             identity,
             request,
             history,
@@ -151,9 +154,7 @@ class Sessions:
 
     async def _locate(self, session: Session, tenant: bytes) -> bool:
         """Sets the session's key; whether it was only found by a passage of an answer, which the record must confirm."""
-        if session.identity.session is not None:
-            session.key = session.keys.session(tenant, session.identity.session)
-            session.label = session.identity.session
+        if session.named:
             return False
         links = _links_of(session)
         by_passage = not links

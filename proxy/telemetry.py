@@ -195,6 +195,7 @@ class Telemetry:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry
         self._log = log
+        self._second = (0, "1970-01-01T00:00:00")  # the last one written out
         self._clock = clock
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
@@ -371,7 +372,10 @@ class Telemetry:
             self._lines_dropped.inc()
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+        second, milliseconds = divmod(int(self._clock() * 1000), 1000)
+        if second != self._second[0]:
+            self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second[1]}.{milliseconds:03d}Z"
 
 
 def _dialects() -> tuple[str, ...]:

@@ -240,9 +240,7 @@ async def test_a_shutdown_waits_for_commits_under_way() -> None:
 async def test_a_store_in_this_process_takes_a_commit_at_once() -> None:
     """It waits for nothing: what was said is written before the call returns."""
     world = World()
-    sessions = Sessions(
-        world.store, ttl=3600, closed=False, patience=1, new_id=ids(), wall=world.clock, on_failure=world.failures.append
-    )
+    sessions = Sessions(world.store, ttl=3600, closed=False, patience=1, new_id=ids(), wall=world.clock, on_failure=world.failures.append)
     session = await world.open(sessions=sessions)
     session.settlements.append(Settlement(session.lease, 1, 10, 3, 0))
     _, done = sessions.commit(session, world.result(says("hi")), [says("hi")])
@@ -256,9 +254,7 @@ async def test_a_store_in_this_process_gives_up_a_record_that_is_always_lost() -
     """As any other would."""
     world = World()
     world.store.contended = True
-    sessions = Sessions(
-        world.store, ttl=3600, closed=False, patience=1, new_id=ids(), wall=world.clock, on_failure=world.failures.append
-    )
+    sessions = Sessions(world.store, ttl=3600, closed=False, patience=1, new_id=ids(), wall=world.clock, on_failure=world.failures.append)
     session = await world.open(sessions=sessions)
     _, done = sessions.commit(session, world.result(says("hi")), [says("hi")])
 
