@@ -8,12 +8,13 @@ import asyncio
 import contextlib
 import fnmatch
 import gc
-import io
 import itertools
 import logging
 import os
 import re
 import secrets
+import signal
+import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,30 +24,34 @@ from urllib.parse import unquote
 import uvicorn
 import uvloop
 from fastapi import FastAPI, Request, Response
+from uvicorn.supervisors import Multiprocess
 
 from proxy import __version__
 from proxy.client import Client, ClientGone, Receive, Scope, Send
 from proxy.config import Config, UpstreamConfig, dump, load_dumped
 from proxy.connection import Protocol
 from proxy.dialects import DIALECTS, Dialect
-from proxy.errors import BadRequest, ConfigError, ProxyError, StoreUnavailable, UpstreamFailed
+from proxy.errors import BadRequest, ProxyError, StoreUnavailable, UpstreamFailed
 from proxy.events import UnjudgedEnded
 from proxy.exchange import Exchange, Setting, Way
+from proxy.listening import listen, url_of
+from proxy.output import Handler, Lines
 from proxy.policy import policy_of
 from proxy.sessions import Sessions
 from proxy.store import GuardedStore, MemoryStore, Store, open_store
 from proxy.telemetry import DIRECTORY_VARIABLE, Telemetry, registry_for
 from proxy.upstream import Target, proxy_from
-from proxy.upstream.http import Upstream
+from proxy.upstream.http import Upstream, tls_of
 
 CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"  # how `serve` hands the configuration to its worker processes
 _GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, hardly ever a cycle
-_LOG_SECONDS = 0.1
 _DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
 _SESSION_PATH = re.compile(r"/s/([^/]+)(/v1/.*)", re.DOTALL)
+_NO_STEP = re.compile(r"/(?:\.?/)+")
 _JSON = (b"content-type", b"application/json")
 _PATH_DIALECTS = {"/responses": "responses", "/messages": "messages"}
 _log = logging.getLogger("lastcall")
+_LINES = Lines()  # a process has one standard error
 
 
 class Application(FastAPI):
@@ -74,7 +79,7 @@ class Front:
         dialect: Dialect = DIALECTS["/chat/completions"]
         try:
             session, path = _split(_raw_path(scope))
-            judged = DIALECTS.get(path.removesuffix("/")) if scope["method"] == "POST" else None
+            judged = _judged(path) if scope["method"] == "POST" else None
             query: bytes = scope.get("query_string", b"")
             if judged is not None:
                 dialect = judged
@@ -134,6 +139,11 @@ def _split(path: str) -> tuple[str | None, str]:
     return session, path.removeprefix("/v1")
 
 
+def _judged(path: str) -> Dialect | None:
+    """The dialect of a judged route, however its path is spelled: a base URL that ends in a slash gives two of them."""
+    return DIALECTS.get(path) or DIALECTS.get(_NO_STEP.sub("/", unquote(path)).rstrip("/"))
+
+
 async def _forward(setting: Setting, client: Client, method: str, path: str, query: bytes) -> None:
     """A route that Lastcall does not judge: bytes through, both ways."""
     started = setting.clock()
@@ -166,48 +176,25 @@ async def _forward(setting: Setting, client: Client, method: str, path: str, que
         setting.telemetry.emit(UnjudgedEnded(status=status, seconds=setting.clock() - started))
 
 
-class LogLines:
-    """Standard error in whole lines and batches: one system call for what comes within `_LOG_SECONDS`."""
-
-    def __init__(self) -> None:
-        self._file = io.FileIO(2, "wb", closefd=False)
-        self._lines: list[bytes] = []
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __call__(self, line: bytes) -> None:
-        self._lines.append(line)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_LOG_SECONDS, self.flush)
-
-    def flush(self) -> None:
-        """Writes what is waiting. An error output that is gone takes the lines with it."""
-        self._timer = None
-        data, self._lines = b"".join(self._lines), []
-        with contextlib.suppress(OSError):
-            while data and (written := self._file.write(data)):
-                data = data[written:]
-
-
 def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log: Callable[[bytes], object] | None = None) -> FastAPI:
     """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
     standard error). Resources are opened in the application's life span, inside the server's event loop.
     """
     environ = os.environ if environ is None else environ
-    lines = LogLines()
-    telemetry = Telemetry(registry_for(os.environ.get(DIRECTORY_VARIABLE)), models=config.models, log=log or lines, clock=time.time)
+    telemetry = Telemetry(registry_for(os.environ.get(DIRECTORY_VARIABLE)), models=config.models, log=log or _LINES, clock=time.time)
     state: dict[str, Any] = {}
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with _resources(config, telemetry, environ) as (setting, store):
-            state["setting"], state["store"] = setting, store
-            gc.collect()
-            gc.freeze()  # what start-up made lives for ever: no collection need look at it again
-            gc.set_threshold(*_GC_THRESHOLD)
-            try:
+        try:
+            async with _resources(config, telemetry, environ) as (setting, store):
+                state["setting"], state["store"] = setting, store
+                gc.collect()
+                gc.freeze()  # what start-up made lives for ever: no collection need look at it again
+                gc.set_threshold(*_GC_THRESHOLD)
                 yield
-            finally:
-                lines.flush()
+        finally:
+            _LINES.flush()
 
     app = Application(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.front = Front(lambda: state["setting"])
@@ -334,42 +321,71 @@ def _add_metrics(app: FastAPI, telemetry: Telemetry) -> None:
         return Response(body, headers={"content-type": content_type})
 
 
-def serve(config: Config) -> None:
-    """Listens until stopped: SIGTERM or SIGINT lets streams under way end. Raises `ConfigError` for what cannot be served."""
+def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
+    """Listens until stopped: SIGTERM or SIGINT lets streams under way end. Raises `ConfigError` for what cannot be served.
+
+    on_listening: told `http://address:port` as soon as connections are taken.
+    """
     server = config.server
-    if server.metrics_port is not None and server.workers > 1:
-        raise ConfigError("server.metrics_port: needs server.workers: 1 in this version; /metrics beside the API sums all workers")
-    if server.workers == 1:
-        app = create_app(config)
-        if server.metrics_port is None:
-            uvicorn.run(app, **_uvicorn_options(config))
+    for name, upstream in config.upstreams.items():
+        tls_of(_target(name, upstream, os.environ))  # a file that is not there is to be said once, here, and not by every worker
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen(server.host, server.port))
+        metrics = stack.enter_context(listen(server.host, server.metrics_port)) if server.metrics_port is not None else None
+        on_listening(url_of(listener))
+        _log_what_libraries_say()
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # so a server that SIGINT has ended in good order hands it on
+        if server.workers > 1:
+            _serve_workers(config, listener)
         else:
-            uvloop.run(_serve_both(app, config, server.metrics_port))
-        return
-    with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
-        os.environ[DIRECTORY_VARIABLE] = directory
-        os.environ[CONFIG_VARIABLE] = dump(config)
-        uvicorn.run("proxy.app:from_environment", factory=True, workers=server.workers, **_uvicorn_options(config))
+            uvloop.run(_serve_here(config, listener, metrics))
 
 
-async def _serve_both(app: FastAPI, config: Config, metrics_port: int) -> None:
-    """The API and, on a port of its own, /metrics. Either one ending ends both."""
-    metrics = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    _add_metrics(metrics, app.state.telemetry)
-    servers = [
-        uvicorn.Server(uvicorn.Config(app, **_uvicorn_options(config))),
-        uvicorn.Server(uvicorn.Config(metrics, **_uvicorn_options(config) | {"port": metrics_port})),
-    ]
-    running = [asyncio.ensure_future(server.serve()) for server in servers]
+async def _serve_here(config: Config, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
+    """The API and, where it has a port of its own, /metrics. Either one ending ends both."""
+    app = create_app(config)
+    served = [(app, listener)]
+    if metrics_listener is not None:
+        metrics = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+        _add_metrics(metrics, app.state.telemetry)
+        served.append((metrics, metrics_listener))
+    servers = [(uvicorn.Server(uvicorn.Config(one, **_uvicorn_options(config))), sock) for one, sock in served]
+    running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    for server in servers:
+    for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*running)
 
 
+def _serve_workers(config: Config, listener: socket.socket) -> None:
+    with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
+        os.environ[DIRECTORY_VARIABLE] = directory
+        os.environ[CONFIG_VARIABLE] = dump(config)
+        workers = config.server.workers
+        options = uvicorn.Config("proxy.app:from_environment", factory=True, workers=workers, **_uvicorn_options(config))
+        Workers(options, sockets=[listener]).run()
+
+
+class Workers(Multiprocess):
+    """uvicorn's supervisor. A worker is born deaf to SIGINT, until its server listens to it: Ctrl-C would break into its imports."""
+
+    def init_processes(self) -> None:
+        heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            super().init_processes()
+        finally:
+            signal.signal(signal.SIGINT, heard)
+
+
 def from_environment() -> FastAPI:
     """The application of a worker process, with the configuration `serve` resolved."""
+    _log_what_libraries_say()
     return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)))
+
+
+def _log_what_libraries_say() -> None:
+    """Their own handlers would wait for an error output that nobody reads, and everybody with them."""
+    logging.basicConfig(level=logging.WARNING, handlers=[Handler(_LINES)])
 
 
 def _uvicorn_options(config: Config) -> dict[str, Any]:
@@ -380,6 +396,7 @@ def _uvicorn_options(config: Config) -> dict[str, Any]:
         "loop": "uvloop",
         "ws": "none",
         "access_log": False,
+        "log_config": None,
         "log_level": "warning",
         "server_header": False,
         "proxy_headers": False,  # where a request came from is nothing that Lastcall asks

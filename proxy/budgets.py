@@ -11,6 +11,8 @@ TEMPLATE_TOKENS = 256  # what a provider's chat template and hidden instructions
 LARGEST_OUTPUT = 131_072  # the largest output limit of any model known; what an unlimited answer may cost
 MODEST_OUTPUT = 4_096  # what a call falls back to when the largest no longer fits
 USEFUL_OUTPUT = 256  # less than this is no answer
+ATTACHMENT_TOKENS = 16_384  # a picture at most, in bytes or by reference (gpt-4o-mini alone counts up to three times that)
+_USUAL_ATTACHMENT = 1_024  # a picture, where a provider reports no usage
 _BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
 
 REASONS = {"steps": Reason.STEP_BUDGET, "tokens": Reason.TOKEN_BUDGET, "deadline": Reason.DEADLINE}
@@ -20,6 +22,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     """Upper bounds of one call in tokens; the fields of `store.Reservation` they fill."""
 
     input_bound: int
+    attached: int
     output: int
     modest: int
     floor: int
@@ -38,12 +41,12 @@ class Spending(msgspec.Struct, frozen=True, gc=False):
 
 
 def estimate(request: Request, token_limit: int | None) -> Estimate:
-    """What to reserve: a token is at least a byte, so the body's size bounds the input; the client's output limit bounds the answer."""
-    bound = len(request.body) + TEMPLATE_TOKENS
+    """What to reserve: a token of text is at least a byte, so the body's size bounds the input; the client's limit bounds the answer."""
+    bound = request.text_bytes + TEMPLATE_TOKENS
     wanted = LARGEST_OUTPUT * request.choices if request.max_output is None else max(request.max_output, 0) * request.choices
     share = MODEST_OUTPUT if token_limit is None else max(USEFUL_OUTPUT, min(MODEST_OUTPUT, token_limit // 8))
     floor = min(USEFUL_OUTPUT * request.choices, wanted)
-    return Estimate(bound, wanted, min(share * request.choices, wanted), floor)
+    return Estimate(bound, request.attachments * ATTACHMENT_TOKENS, wanted, min(share * request.choices, wanted), floor)
 
 
 def clamp(request: Request, granted: int | None, wanted: int) -> int | None:
@@ -62,4 +65,5 @@ def usage_of(answer: Answer, request: Request) -> tuple[Usage, bool]:
         + sum(len(call.name) + len(call.arguments.encode("utf-8", "surrogatepass")) for call in choice.calls)
         for choice in answer.choices
     )
-    return Usage(-(-len(request.body) // _BYTES_PER_TOKEN), -(-written // _BYTES_PER_TOKEN)), True
+    read = -(-request.text_bytes // _BYTES_PER_TOKEN) + request.attachments * _USUAL_ATTACHMENT
+    return Usage(read, -(-written // _BYTES_PER_TOKEN)), True

@@ -17,6 +17,7 @@ from proxy.store import Settlement
 from proxy.upstream.http import Response, Upstream
 
 _MAX_QUIRKS = 1024
+_LONGEST_MODEL = 256  # characters; a client names it
 _ERROR_BODY = 1 << 20  # bytes of an error answer that are looked at
 
 # What upstreams say when a chat template or an API rejects the place of an added text, or does not know `stream_options`.
@@ -34,6 +35,8 @@ class Quirks:
         return (upstream, model, what) in self._rejected
 
     def note(self, upstream: str, model: str, what: str) -> None:
+        if len(model) > _LONGEST_MODEL:
+            return
         if len(self._rejected) >= _MAX_QUIRKS:
             del self._rejected[next(iter(self._rejected))]
         self._rejected[upstream, model, what] = None
@@ -97,14 +100,17 @@ class Calls:
         Raises `UpstreamFailed`, then already settled.
         """
         edits = self._without_known_quirks(edits)
+        left_out: list[str] = []
         while True:
             answer = await self._send_once(edits)
             if isinstance(answer, Response):
+                for what in left_out:  # only now it is certain that this was what the upstream minded
+                    self._quirks.note(self._name, self._session.request.model, what)
                 return answer
-            what, less = self._rejected(answer, edits)
-            if what is None:
+            rejected, less = self._rejected(answer, edits)
+            if rejected is None:
                 return answer
-            self._quirks.note(self._name, self._session.request.model, what)
+            left_out.append(rejected)
             edits = less
 
     def _without_known_quirks(self, edits: Edits) -> Edits:
@@ -170,7 +176,7 @@ class Calls:
         account.input_tokens += usage.input_tokens
         account.output_tokens += usage.output_tokens
         account.estimated = account.estimated or estimated
-        size = 0 if estimated else len(session.request.body)
+        size = 0 if estimated else session.request.text_bytes
         session.settlements.append(Settlement(session.lease, int(completed), usage.input_tokens, usage.output_tokens, size))
 
     def close(self) -> None:

@@ -20,7 +20,8 @@ from proxy import __version__
 from proxy.config import Config, UpstreamConfig, load, masked
 from proxy.config import schema as config_schema
 from proxy.errors import ConfigError
-from proxy.policy import Budgets, Ladder, policy_of
+from proxy.models import Reason
+from proxy.policy import Budgets, Ladder, Policy, policy_of
 
 DEFAULT_FILE = Path("config.yaml")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -59,13 +60,14 @@ def serve(file: Path | None, host: str | None, port: int | None, workers: int | 
         ("upstreams",): {"default": {"base_url": _with_version(upstream)}} if upstream else None,
         ("store", "url"): store,
     }
+    file = file or _default_file()
     try:
         config = _read(file, {path: value for path, value in flags.items() if value is not None})
-    except ConfigError as error:
-        raise click.ClickException(f"Lastcall cannot start with {file or _default_file() or 'these options'}:\n{error}") from None
-    from proxy import app  # noqa: PLC0415 - see the module's docstring
+        from proxy import app  # noqa: PLC0415 - see the module's docstring
 
-    app.serve(config)
+        app.serve(config, on_listening=lambda url: click.echo(_greeting(url, config, file)))
+    except ConfigError as error:
+        raise click.ClickException(f"Lastcall cannot start with {file or 'these options'}:\n{error}") from None
 
 
 @main.command("check-config")
@@ -116,6 +118,13 @@ def mock_upstream(host: str, port: int, script: Path | None) -> None:
         raise click.ClickException(str(error)) from None
 
 
+def _greeting(url: str, config: Config, file: Path | None) -> str:
+    """What whoever started it needs to know; from then on the log speaks."""
+    upstreams = " or ".join(dict.fromkeys(upstream.base_url for upstream in config.upstreams.values()))
+    policy = f"{config.policy.preset}, {config.policy.mode}"
+    return f"Lastcall listens on {url}/v1 and forwards to {upstreams}. Policy: {policy}. File: {file or 'none'}. Ctrl-C ends it."
+
+
 def _default_file() -> Path | None:
     return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
 
@@ -146,6 +155,7 @@ def _in_force(config: Config) -> dict[str, str]:
         "store": f"{masked(store.url)}, failure mode {store.failure_mode}",
         "policy": f"{config.policy.preset}, {policy.mode}; counting {policy.counting}, scope {policy.scope}, arguments {policy.canonical}",
         **{f"detector {reason}": _rungs(ladder) for reason, ladder in policy.ladders.items()},
+        **{f"tool {name}": _tool(policy, name) for name in policy.tools},
         "on stop": str(policy.on_stop),
         "budgets": _limits(policy.budgets),
     }
@@ -154,6 +164,13 @@ def _in_force(config: Config) -> dict[str, str]:
 def _endpoint(upstream: UpstreamConfig) -> str:
     key = "the client's key" if upstream.api_key == "passthrough" else "a key from the environment"
     return f"{upstream.base_url}, {key}, {' '.join(upstream.dialects)}, models {' '.join(upstream.models)}"
+
+
+def _tool(policy: Policy, name: str) -> str:
+    rule = policy.tools[name]
+    ladder = policy.ladder(Reason.REPEATED_CALL, name)
+    counted = "exempt" if rule.exempt else _rungs(ladder) if ladder else "repeated_call is off"
+    return f"{rule.effect}, {counted}" if rule.effect else counted
 
 
 def _rungs(ladder: Ladder) -> str:

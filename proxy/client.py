@@ -18,6 +18,8 @@ Fields = Iterable[tuple[bytes, bytes]]
 
 _UNWATCHED_SECONDS = 0.02  # quicker exchanges are over before a client could leave; watching costs a task
 _ZSTD_STEP = 1024  # bytes decoded at once: four of them can stand for 128 KiB
+_MOST_CODINGS = 2  # each one is a pass over the whole body
+_MOST_MEMBERS = 64  # of gzip data, frames of zstd data: each costs far more than its few bytes
 
 
 class ClientGone(Exception):
@@ -131,11 +133,18 @@ def _too_large(limit: int) -> BadRequest:
     )
 
 
+def _too_many(name: str) -> BadRequest:
+    return BadRequest(f"the request body is {name} data in more than {_MOST_MEMBERS} pieces; compress it as one")
+
+
 def _decoded(body: bytes, coding: str, limit: int) -> bytes:
-    for name in reversed([part.strip().lower() for part in coding.split(",")]):
+    names = [name for part in coding.split(",") if (name := part.strip().lower()) not in ("", "identity")]
+    if len(names) > _MOST_CODINGS:
+        raise BadRequest(
+            f"content-encoding names {len(names)} codings; use one, or {_MOST_CODINGS} at most", status=415, code="lastcall_bad_encoding"
+        )
+    for name in reversed(names):
         match name:
-            case "identity" | "":
-                continue
             case "gzip" | "x-gzip" | "deflate":
                 body = _inflated(body, name, limit)
             case "zstd":
@@ -162,6 +171,8 @@ def _inflated(body: bytes, name: str, limit: int) -> bytes:
             if not inflater.eof:
                 raise BadRequest(f"the request body is no complete {name} data, as content-encoding says it is")
             pieces.append(piece)
+            if len(pieces) > _MOST_MEMBERS:
+                raise _too_many(name)
             body = inflater.unused_data  # gzip data may be several members
     except zlib.error as error:
         raise BadRequest(f"the request body is not {name} data, as content-encoding says it is") from error
@@ -173,6 +184,7 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     size = 0
     decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
     frame: zstandard.ZstdDecompressionObj | None = None
+    frames = 0
     try:
         for start in range(0, len(body), _ZSTD_STEP):
             part = body[start : start + _ZSTD_STEP]
@@ -184,6 +196,9 @@ def _unzstd(body: bytes, limit: int) -> bytes:
                     raise _too_large(limit)
                 if not frame.eof:
                     break
+                frames += 1
+                if frames > _MOST_MEMBERS:
+                    raise _too_many("zstd")
                 part, frame = frame.unused_data, None  # zstd data may be several frames
     except zstandard.ZstdError as error:
         raise BadRequest("the request body is not zstd data, as content-encoding says it is") from error

@@ -16,7 +16,7 @@ from proxy.detectors import DETECTORS, Detector
 from proxy.events import FindingSeen, NudgeEnded
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.lanes import LOST, Asker, Place, place_mark, tail_marks
-from proxy.models import Action, Answer, Edits, Finding, Insert, Notice, Reason, Request, ToolCall
+from proxy.models import Action, Answer, Choice, Edits, Finding, Insert, Notice, Reason, Request, ToolCall
 from proxy.nudge import nudge_text, stopped_message, why, why_budget, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy, Scope
 from proxy.state import Given, Nudge, Record, Relapse, Stop, name_index
@@ -281,7 +281,7 @@ def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy, co
     first: Finding | None = None
     emptied = False
     for number, choice in enumerate(answer.choices):
-        entries = [Entry(prints.call(call.name, call.arguments), call.name) for call in choice.calls]
+        entries = _coming(place.trail, choice, prints, policy)
         stops = _stops(place, counts, entries, policy)
         lost = {position for finding in stops for position in _offending(finding, entries)}
         drop |= {(number, position) for position in lost}
@@ -294,6 +294,15 @@ def judge(place: Place, answer: Answer, prints: Fingerprints, policy: Policy, co
     if emptied or repeated:
         return Verdict(frozenset(drop), first, _stop(first), seen)
     return Verdict(frozenset(drop), first, None, seen)
+
+
+def _coming(trail: Trail, choice: Choice, prints: Fingerprints, policy: Policy) -> list[Entry]:
+    """A choice's calls. One of a finish tool that failed before is expected to fail again: it counts only when it fails."""
+    entries = [Entry(prints.call(call.name, call.arguments), call.name) for call in choice.calls]
+    if not any(entry.name in policy.finish_tools for entry in entries):
+        return entries
+    failed = {entry.call for step in trail.steps for entry in step.calls if entry.failed}
+    return [msgspec.structs.replace(entry, failed=entry.call in failed) for entry in entries]
 
 
 def _stops(place: Place, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:

@@ -67,9 +67,11 @@ class Exchange:
         self._path_session = path_session
         self._started = setting.clock()
         self._opened = 0.0
+        self._written = self._started
         self._first_byte: float | None = None
         self._opening: tuple[int, Fields] | None = None
         self._spoken: Head | None = None
+        self._said = ""
         self._session: Session
         self._plan: Admission
         self._calls: Calls
@@ -206,7 +208,7 @@ class Exchange:
             objects=lambda answer: bool(judge(self._session.place, answer, self._session.prints, policy, plan.counts).drop),
         )
         try:
-            async for chunk in paced(response.chunks(), KEEP_ALIVE_SECONDS, self._keep_alive) if plan.armed else response.chunks():
+            async for chunk in paced(response.chunks(), self._keep_alive_due, self._keep_alive) if plan.armed else response.chunks():
                 await forward.take(chunk)
                 if forward.cut:
                     break
@@ -266,7 +268,9 @@ class Exchange:
         """The run ends in place of this answer. Text that came before the calls is kept, unless the client has it already."""
         if self._verdict.finding is not None:
             self._plan.stop_for(self._verdict.finding)
-        kept = answer.choices[0].text if answer.choices and self._spoken is None else ""
+        kept = answer.choices[0].text if answer.choices else ""
+        if self._spoken is not None:
+            self._said, kept = kept, ""
         if self._set.policy.on_stop is OnStop.WRAP_UP:
             await self._conclude(kept, reserved=False)
         else:
@@ -325,7 +329,9 @@ class Exchange:
     async def _say(self, text: str, calls: tuple[ToolCall, ...] = ()) -> None:
         request, notice, usage = self._session.request, self._notice(), self._calls.account.usage
         head = self._spoken or self._head(None)
-        self._end(full=True, choices=[Choice(text, calls, "stop")])
+        if self._said and text:
+            text = "\n\n" + text  # a paragraph of its own after what went out before
+        self._end(full=True, choices=[Choice(self._said + text, calls, "stop")])
         if not request.stream and self._client.status is None:
             body = self._dialect.completion(head, text, usage, notice, request.choices, calls)
             await self._whole_response(200, [_JSON], body)
@@ -333,8 +339,7 @@ class Exchange:
         if self._client.status is None:
             self._opening = (200, _STREAM)
         shown = usage if request.wants_usage else None
-        started = self._spoken is not None
-        tail = self._dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices)
+        tail = self._dialect.stream_tail(head, text, calls, shown, notice, started=self._spoken is not None, choices=request.choices)
         await self._write(tail, more=False)
 
     def _head(self, answer: Answer | None) -> Head:
@@ -387,9 +392,14 @@ class Exchange:
     async def _write(self, data: bytes, *, more: bool = True) -> None:
         await self._open()
         self._mark_first_byte()
+        self._written = self._set.clock()
         await self._client.write(data, more=more)
 
+    def _keep_alive_due(self) -> float:
+        return self._written + KEEP_ALIVE_SECONDS - self._set.clock()
+
     async def _keep_alive(self) -> None:
+        self._written = self._set.clock()
         if self._client.status is not None:
             await self._client.write(self._dialect.keep_alive)
 

@@ -49,7 +49,7 @@ class Forwarder:
         self._ending = ending
         self._objects = objects
         self._splitter = Splitter()
-        self._begun = 0
+        self._due = 0  # calls begun at the next look
 
     async def take(self, chunk: bytes) -> None:
         """Passes on what a chunk completes."""
@@ -110,17 +110,17 @@ class Forwarder:
             return
         self.held.append(out)
         total = sum(begun.values())
-        if total > self._begun and runaway(self._policy, begun):
+        if total >= self._due and runaway(self._policy, begun):
             self.cut = self._objects(self.reader.answer())
-        self._begun = total
+            self._due = total + max(1, total // 8)  # each look is at all calls so far: further and further apart
 
 
-async def paced(chunks: AsyncIterator[bytes], seconds: float, tick: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """The chunks, with a call of `tick` whenever nothing has come for that many seconds."""
+async def paced(chunks: AsyncIterator[bytes], due: Callable[[], float], tick: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
+    """The chunks, with a call of `tick` whenever it is due. due: in how many seconds from now; a chunk does not put it off by itself."""
     while True:
         coming = asyncio.ensure_future(anext(chunks, None))
         try:
-            while not (await asyncio.wait({coming}, timeout=seconds))[0]:
+            while not (await asyncio.wait({coming}, timeout=max(due(), 0)))[0]:
                 await tick()
         finally:
             if not coming.done():

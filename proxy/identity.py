@@ -238,9 +238,21 @@ class Keys:
     def named_scope(self, session: str) -> bytes:
         """Scope of the links of a named session: its id instead of the caller, so that it can go on under a refreshed key.
 
-        Who shows the session's id and one of its answers, its random call ids included, has been part of it.
+        Who shows the session's id and its answers, one call id made at random (`is_random`) among them, has been part of it.
         """
         return self._key(b"named", session)
+
+
+_RANDOM = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,}")
+
+
+def is_random(call: ToolCall) -> bool:
+    """Whether a call's id looks drawn, not counted: beside the tool's name it holds eight letters and digits in a row, of both kinds.
+
+    Some servers count instead (`call_0`, `functions.ls:0`) and begin anew in every turn, so that anybody has the same ids.
+    """
+    shown = (call.id or "")[:_MAX_ID]
+    return _RANDOM.search(shown.replace(call.name, " ") if call.name else shown) is not None
 
 
 _PIECE = re.compile(r"[^\n.!?]{40,2000}")

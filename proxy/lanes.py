@@ -13,7 +13,21 @@ import msgspec
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import Request, text_of
 from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
-from proxy.trail import Entry, History, Messages, SeenCall, Step, Trail, UserText, asks_summary, from_person, head_of, is_stub, is_void
+from proxy.trail import (
+    Entry,
+    History,
+    Messages,
+    SeenCall,
+    Step,
+    Trail,
+    UserText,
+    asks_summary,
+    from_person,
+    head_of,
+    is_stub,
+    is_void,
+    looks_failed,
+)
 
 LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
@@ -348,7 +362,8 @@ def _record(pairs: Iterable[_Pair], prints: Fingerprints, *, newest: bool) -> No
     for seen, kept in pairs:
         if kept.result != UNSEEN or not seen.content:
             continue
-        kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if seen.failed else 0)
+        failed = seen.failed or looks_failed(seen.content)
+        kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if failed else 0)
         if newest or not is_stub(seen.content):
             kept.result = prints.raw_result(seen.content)
         else:  # cut before it was ever recorded: it equals nothing

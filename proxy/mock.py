@@ -4,6 +4,7 @@ It keeps no state. What it answers follows from the request alone, so that a ret
 number of clients can use it at once. Unless a script says otherwise it asks for the same call for as long as tools are offered.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -20,6 +21,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from proxy.errors import ConfigError
+from proxy.listening import listen, url_of
 from proxy.models import text_of
 
 BYTES_PER_TOKEN = 4
@@ -144,8 +146,11 @@ def serve(*, host: str, port: int, script: str | None) -> None:
         steps = parse_script(Path(script).read_text(encoding="utf-8")) if script else Script()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the script {script!r} cannot be read: {error}") from error
-    click.echo("Point your agent's base URL at the /v1 path of the address below. Any key will do.")
-    uvicorn.run(build(steps, on_served=_announce), host=host, port=port, access_log=False)
+    listener = listen(host, port)
+    click.echo(f"Point your agent's base URL at {url_of(listener)}/v1 (any key will do). Ctrl-C ends it.")
+    server = uvicorn.Server(uvicorn.Config(build(steps, on_served=_announce), access_log=False, log_level="warning"))
+    with contextlib.suppress(KeyboardInterrupt):  # so a server that SIGINT has ended in good order hands it on
+        server.run(sockets=[listener])
 
 
 def _announce(served: Served) -> None:

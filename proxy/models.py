@@ -87,6 +87,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     tools: names of the offered tools, in order. tools_raw: their raw JSON (b"" when absent), for telling tool sets apart.
     max_output: the client's own output limit in tokens. wants_usage: whether the client asked for usage in the stream.
     hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
+    attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
     """
 
     body: bytes
@@ -100,6 +101,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     choices: int = 1
     max_output: int | None = None
     hints: dict[str, str] = {}
+    attachments: int = 0
+    picture_bytes: int = 0
+
+    @property
+    def text_bytes(self) -> int:
+        """The body's size without pictures, whose cost has nothing to do with their bytes."""
+        return len(self.body) - self.picture_bytes
 
 
 class Insert(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from proxy.engine import Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.fingerprint import Fingerprints
-from proxy.identity import Identity, Keys, passages
+from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place, absorb
 from proxy.models import Choice, Reason, Request, Role, text_of
 from proxy.policy import Canonical, Policy, Scope
@@ -248,7 +248,7 @@ class Sessions:
         links = self._links_after(session, choices) if result.full else []
         if isinstance(self._store, MemoryStore):  # waits for nothing: a task would cost more than the work
             return ended, _Done(self._commit(session, result, links))
-        task = asyncio.create_task(self._commit(session, result, links))
+        task = asyncio.create_task(self._commit(session, result, links, self._committing.get(session.key)))
         self._committing[session.key] = task
         for link in links:
             self._linked[link] = session.key
@@ -261,7 +261,8 @@ class Sessions:
         for link in links:
             self._linked.pop(link, None)
 
-    async def _commit(self, session: Session, result: Result, links: Sequence[bytes]) -> bool:
+    async def _commit(self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None" = None) -> bool:
+        """Whether the store took it. before: this process's commit of the same session ahead of it, waited for after a lost race."""
         settlements: Sequence[Settlement] = session.settlements
         version = session.opened.version if session.opened is not None else 0
         try:
@@ -273,6 +274,9 @@ class Sessions:
                 if not done.conflict:
                     return True
                 settlements, version = [], done.version
+                if before is not None:  # of a crowd that races on, one wins each time, and the last ones never
+                    await asyncio.wait({before})
+                    before = None
                 session.record = load(done.record, session.keys.secret_id())
                 _place(session)
                 _conclude(session, result)
@@ -343,8 +347,9 @@ def _reservation(session: Session) -> Reservation:
     return Reservation(
         lease=session.lease,
         tag=session.history.seed,
-        body_bytes=len(session.request.body),
+        body_bytes=session.request.text_bytes,
         input_bound=bounds.input_bound,
+        attached=bounds.attached,
         output=bounds.output,
         modest=bounds.modest,
         floor=bounds.floor,
@@ -359,6 +364,8 @@ def _links_of(session: Session) -> list[bytes]:
     history, keys = session.history, session.keys
     if not history.messages:
         return []
+    if session.named and not any(is_random(call) for made in history.messages.made for call in made):
+        return []  # a named session's links are open to whoever knows its name: what models say alike proves nothing
     links = [keys.chain(session.scope, history.seed, history.messages.answers)]
     if session.named:
         return links

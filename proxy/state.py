@@ -18,7 +18,7 @@ _MOST_NAMES = 48
 _SHORT = 32  # messages and calls: a lane with no more is not shortened further
 
 VOID = 1  # flag of a kept call: its result was Lastcall's own
-FAILED = 2  # flag of a kept call: the client marked its result as an error
+FAILED = 2  # flag of a kept call: its result is an error, by the client's mark or by what it says
 
 
 class KeptCall(msgspec.Struct, array_like=True, gc=False):

@@ -7,7 +7,7 @@ up here: what only a session knows (results as first seen, calls from before a c
 import re
 from collections import deque
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import msgspec
 
@@ -257,6 +257,48 @@ def is_stub(content: bytes) -> bool:
         return False
     text = text_of(content)
     return len(text) < 240 and text.startswith(("[", "<", "(")) and _STUB.search(text) is not None
+
+
+_FAILURE_WORDS = re.compile(rb"error|exception|traceback|fail|success|\bok\b", re.IGNORECASE)
+_FAILURE = re.compile(
+    r"""
+      \W{0,3}(?:tool\ |command\ |execution\ )?\w*(?:error|exception)\b\s*[:\]>)(-]
+    | error\ (?:calling|executing|running|in|while)\b
+    | failed(?:\ to\b|\s*:)
+    | traceback\ \(most\ recent\ call\ last
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+class _Report(msgspec.Struct, gc=False):
+    error: Any = None
+    success: Any = None
+    ok: Any = None
+    is_error: Any = None
+    isError: Any = None
+    status: Any = None
+
+
+_REPORT = msgspec.json.Decoder(_Report)
+
+
+def looks_failed(content: bytes) -> bool:
+    """Whether a result says that its call failed: with its first words, or with a member of the JSON object it is.
+
+    For dialects in which a client cannot mark a result as an error. Errs on the side of success.
+    """
+    if _FAILURE_WORDS.search(content, 0, 512) is None:
+        return False
+    text = text_of(content).strip()
+    if not text.startswith("{"):
+        return _FAILURE.match(text) is not None
+    try:
+        report = _REPORT.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    said = (report.success is False, report.ok is False, report.is_error is True, report.isError is True)
+    return bool(report.error) or any(said) or report.status in ("error", "failed", "failure")
 
 
 def is_void(content: bytes) -> bool:

@@ -111,7 +111,7 @@ class Process:
         environ = os.environ | {"PYTHONPATH": str(Path(proxy.__file__).parent.parent)}
         with (self._folder / "stderr").open("ab") as stderr:
             self._process = subprocess.Popen(
-                self._command, cwd=self._folder, env=environ, stdout=stderr, stderr=stderr, start_new_session=True
+                self._command, cwd=self._folder, env=environ, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
             )
         self.wait_until_live()
 

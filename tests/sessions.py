@@ -29,6 +29,7 @@ class Faulty(MemoryStore):
         super().__init__(clock, lambda size: b"\x07" * size)
         self.down = False
         self.contended = False
+        self.distant = False  # a round trip takes a turn of the loop
         self.gate: asyncio.Event | None = None
         self.finds: list[Sequence[bytes]] = []
         self.commits: list[tuple[bytes | None, Sequence[Settlement], Sequence[bytes]]] = []
@@ -62,6 +63,8 @@ class Faulty(MemoryStore):
     ) -> Committed:
         if self.gate is not None:
             await self.gate.wait()
+        if self.distant:
+            await asyncio.sleep(0)
         self._check()
         self.commits.append((record, settlements, links))
         done = await super().commit(

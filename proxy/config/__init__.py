@@ -100,8 +100,8 @@ def _unknown(path: Path) -> str:
     if key in _LATER or path == ("policy", "models"):
         return "not in this version; take it out"
     near = get_close_matches(str(key), known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"unknown key; {hint}Known here: {', '.join(known)}"
+    here = ", ".join(known)
+    return f"unknown key; did you mean {near[0]}? Known here: {here}" if near else f"unknown key; known here: {here}"
 
 
 _PLAIN: dict[str, Callable[[ErrorDetails], str]] = {

@@ -227,4 +227,6 @@ def _explain(error: yaml.YAMLError) -> str:
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or "not readable")
     if r"'\t'" in problem:
         problem = "a tab where YAML allows only spaces"
+    elif problem.endswith("but got '{'"):
+        problem += '; between { } or [ ] a variable needs quotes, as in "${NAME}"'
     return f"not valid YAML: {problem}" + (f" (line {mark.line + 1}, column {mark.column + 1})" if mark else "")

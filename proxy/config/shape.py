@@ -60,6 +60,9 @@ class ServerConfig(Section):
     @field_validator("metrics_port")
     @classmethod
     def _own_port(cls, value: int | None, info: ValidationInfo) -> int | None:
+        workers = info.data.get("workers", 1)
+        if value is not None and workers > 1:
+            raise fault(f"{value} would show one of server.workers: {workers}; use null, since /metrics beside the API sums them all")
         if value and value == info.data.get("port"):
             raise fault(f"{value} is the port of the API too; use another one, or null to serve metrics there")
         return value

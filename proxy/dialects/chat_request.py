@@ -96,6 +96,11 @@ class _Metadata(Struct, gc=False):
     user_id: Any = None
 
 
+class _Part(Struct, gc=False):
+    type: Any = None
+    image_url: Raw = Raw()
+
+
 class _StreamOptions(Struct, gc=False):
     include_usage: Any = None
 
@@ -110,16 +115,19 @@ _USUAL_BODY = Decoder(_UsualBody)
 _METADATA = Shape(_Metadata)
 _STREAM_OPTIONS = Shape(_StreamOptions)
 _TOOLS = Shape(_Tool)
+_PARTS = Shape(_Part)
 _FUNCTIONS = Shape(Function)
 
 
 def parse_request(body: bytes) -> Request:
     """Reads a request. Raises `BadRequest` on bytes that are not one."""
     wire = _decode(body)
+    items = _usual_items(wire.messages) if isinstance(wire, _UsualBody) else tuple([_item(message) for message in wire.messages])
+    attachments, picture_bytes = _attached(items)
     return Request(
         body=body,
         model=wire.model,
-        items=_usual_items(wire.messages) if isinstance(wire, _UsualBody) else tuple([_item(message) for message in wire.messages]),
+        items=items,
         tools=_tool_names(wire.tools, wire.functions),
         tools_raw=bytes(wire.tools if present(wire.tools) else wire.functions),
         tools_off=plain(wire.tool_choice) == "none" or plain(wire.function_call) == "none",
@@ -128,6 +136,8 @@ def parse_request(body: bytes) -> Request:
         choices=min(whole(plain(wire.n)) or 1, MOST_CHOICES),
         max_output=_output_limit(wire),
         hints=_hints(wire),
+        attachments=attachments,
+        picture_bytes=picture_bytes,
     )
 
 
@@ -192,6 +202,23 @@ def _item(message: _Message) -> Item:
 def _tool_names(tools: bytes, functions: bytes) -> tuple[str, ...]:
     offered = [tool.function or tool.custom for tool in _TOOLS.many(tools)] + _FUNCTIONS.many(functions)
     return tuple([tool.name for tool in offered if tool is not None and isinstance(tool.name, str)])
+
+
+_TEXTS = (b'"type":"text"', b'"type": "text"')
+_PARTS_OF_TEXT = ("text", "refusal")
+_PICTURE = b'"data:image/'
+
+
+def _attached(items: tuple[Item, ...]) -> tuple[int, int]:
+    """How many parts are no text, and how many bytes of them are pictures written out. Parts that say nothing else are not decoded."""
+    count = size = 0
+    for content in [item.content for item in items if item.content.startswith(b"[")]:
+        if content.count(b'"type"') == sum([content.count(text) for text in _TEXTS]):
+            continue
+        attached = [part for part in _PARTS.many(content) if part.type is not None and part.type not in _PARTS_OF_TEXT]
+        count += len(attached)
+        size += sum(len(bytes(part.image_url)) for part in attached if _PICTURE in bytes(part.image_url))
+    return count, size
 
 
 def _output_limit(wire: _Body) -> int | None:

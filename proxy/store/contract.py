@@ -24,11 +24,13 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
 class Reservation(msgspec.Struct, frozen=True, gc=False):
     """What one upstream call may cost at most, asked for before it is sent.
 
-    lease: unique id of the call. tag: shown to other openers while the lease lives. input_bound: an upper bound of the input in
-    tokens, from the body's size alone. body_bytes: that size; with the session's own ratio (most input tokens per byte any settled
-    call had) the store lowers the bound to `min(input_bound, ceil(body_bytes * ratio * 1.1) + 64)`. output: tokens wanted for the answer;
-    modest: what to fall back to when `output` does not fit whole; floor: the least that makes a useful answer. expires_in: seconds
-    until the lease is void. tighten: limits the request's headers ask for; they only ever lower, and stay for the session.
+    lease: unique id of the call. tag: shown to other openers while the lease lives. input_bound: an upper bound of the text in
+    tokens, from the body's size alone. body_bytes: that size; the store knows better for as many bytes (`known`) as the largest settled
+    call of the session had, by the most input tokens per byte (`ratio`) that any had: it lowers the bound to
+    `min(input_bound, ceil(known * ratio * 1.1) + body_bytes - known + 512)`, the last for texts that are added on the way. attached:
+    tokens that come on top, for what is no text. output: tokens wanted for the answer; modest: what to fall back to when `output` does
+    not fit whole; floor: the least that makes a useful answer. expires_in: seconds until the lease is void. tighten: limits the
+    request's headers ask for; they only ever lower, and stay for the session.
     """
 
     lease: str
@@ -41,6 +43,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     expires_in: float
     limits: Limits = Limits()
     tighten: Limits = Limits()
+    attached: int = 0
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False):

@@ -56,7 +56,7 @@ class _Grant:
 
 @dataclass(slots=True)
 class _Session:
-    """A record and its ledger. ratio: most input tokens per body byte of any settled call, 0 before the first."""
+    """A record and its ledger. ratio: most input tokens per body byte of any settled call, 0 before the first. known: most bytes."""
 
     started_at: float
     expires: float
@@ -67,6 +67,7 @@ class _Session:
     output_tokens: int = 0
     reserved_tokens: int = 0
     ratio: float = 0.0
+    known: int = 0
     tightened: Limits = _NO_LIMITS
     leases: dict[str, _Lease] = field(default_factory=dict)
     links: list[bytes] = field(default_factory=list)
@@ -104,7 +105,9 @@ class _Session:
     def _grant_tokens(self, grant: _Grant, wanted: Reservation, limit: int | None) -> None:
         bound = wanted.input_bound
         if self.ratio > 0:
-            bound = min(bound, math.ceil(wanted.body_bytes * self.ratio * 1.1) + 64)
+            known = min(wanted.body_bytes, self.known)
+            bound = min(bound, math.ceil(known * self.ratio * 1.1) + wanted.body_bytes - known + 512)
+        bound += wanted.attached
         if limit is None:
             grant.tokens = bound + wanted.output
             return
@@ -123,6 +126,7 @@ class _Session:
         self.output_tokens += settlement.output_tokens
         if settlement.body_bytes > 0:
             self.ratio = max(self.ratio, settlement.input_tokens / settlement.body_bytes)
+            self.known = max(self.known, settlement.body_bytes)
 
 
 class MemoryStore:

@@ -100,6 +100,7 @@ class RedisStore:
             wanted.tag,
             wanted.body_bytes,
             wanted.input_bound,
+            wanted.attached,
             wanted.output,
             wanted.modest,
             wanted.floor,

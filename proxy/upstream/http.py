@@ -38,6 +38,10 @@ _LOOK_EVERY = 1.0
 _HEADER_LIMIT = 64 * 1024
 # aiohttp wants bodies above this as a file, to write them piece by piece.
 _WHOLE_BODY = 1024 * 1024
+# What of one answer is followed, decoded bytes: a whole one is in memory several times, of a stream only what it says. The largest
+# outputs known come to 128k tokens, less than half a KiB of events each.
+_MOST_WHOLE = 64 * 1024 * 1024
+_MOST_STREAMED = 256 * 1024 * 1024
 _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _TIMED_OUT = "lastcall_upstream_timeout"
@@ -52,11 +56,12 @@ class Response:
     headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
     """
 
-    __slots__ = ("_answer", "_look", "_upstream", "_waiting", "headers", "reason", "status")
+    __slots__ = ("_answer", "_followed", "_look", "_upstream", "_waiting", "headers", "reason", "status")
 
     def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", *, plain: bool) -> None:
         self._answer = answer
         self._upstream = upstream
+        self._followed = plain
         self._look: asyncio.TimerHandle | None = None
         self._waiting = False
         self.status = answer.status
@@ -64,26 +69,37 @@ class Response:
         self.headers = to_client(answer.raw_headers, plain=plain, bodiless=answer.status in (204, 304))
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body in the pieces it arrives in. Raises `UpstreamCut` when it breaks off or falls silent for too long."""
+        """The body in the pieces it arrives in. Raises `UpstreamCut` when it breaks off or falls silent for too long.
+
+        Also when it is one that is followed (`plain`) and goes on for more than 256 MiB.
+        """
+        size = 0
         try:
             while piece := await self._next():
+                size += len(piece)
+                if self._followed and size > _MOST_STREAMED:
+                    raise self._too_long(_MOST_STREAMED)
                 yield piece
         finally:
             self.close()
 
     async def read(self, limit: int | None = None) -> bytes:
-        """The whole body. Raises `UpstreamCut`, also when it exceeds `limit` bytes."""
+        """The whole body. Raises `UpstreamCut`, also when it exceeds `limit` bytes (64 MiB for one that is followed)."""
+        limit = _MOST_WHOLE if limit is None and self._followed else limit
         pieces: list[bytes] = []
         size = 0
         try:
             while piece := await self._next():
                 size += len(piece)
                 if limit is not None and size > limit:
-                    raise UpstreamCut(f"{self._upstream} answered with more than the {limit} bytes that Lastcall reads at once.")
+                    raise self._too_long(limit)
                 pieces.append(piece)
         finally:
             self.close()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _too_long(self, limit: int) -> UpstreamCut:
+        return UpstreamCut(f"{self._upstream} answered with more than the {limit} bytes that Lastcall reads of one answer.")
 
     async def _next(self) -> bytes:
         """The next piece, b"" at the end."""
@@ -187,7 +203,7 @@ class Upstream:
             connector=aiohttp.TCPConnector(
                 limit=0,
                 keepalive_timeout=_KEEP_ALIVE,
-                ssl=_tls(target),
+                ssl=tls_of(target),
                 socket_factory=_Sockets(target.read_timeout),
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -401,7 +417,8 @@ def _proxy_url(target: Target) -> URL | None:
     return url
 
 
-def _tls(target: Target) -> ssl.SSLContext:
+def tls_of(target: Target) -> ssl.SSLContext:
+    """How a certificate of the target is checked. Raises `ConfigError` when its `ca_file` cannot be used."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(("http/1.1",))
     if target.ca_file is not None:

@@ -64,8 +64,9 @@ def call(
     expires_in: float = 600.0,
     limits: Limits = Limits(),  # noqa: B008 - immutable
     tighten: Limits = Limits(),  # noqa: B008 - immutable
+    attached: int = 0,
 ) -> Reservation:
-    return Reservation(lease, tag, body_bytes, input_bound, output, modest, floor, expires_in, limits, tighten)
+    return Reservation(lease, tag, body_bytes, input_bound, output, modest, floor, expires_in, limits, tighten, attached)
 
 
 def cost(lease: str, *, steps: int = 1, input_tokens: int = 100, output_tokens: int = 50, body_bytes: int = 4000) -> Settlement:
@@ -360,14 +361,22 @@ async def test_tokens_too_few_for_an_answer_are_refused(store: Store, session: b
 
 
 async def test_the_input_estimate_follows_the_session(store: Store, session: bytes) -> None:
-    """The most tokens per byte of any settled call, with a margin, lower the bound; calls without input tell nothing."""
+    """The most tokens per byte of any settled call, with a margin, lower the bound of as many bytes; those beyond may be anything."""
     await settle(store, session, cost("a", input_tokens=100, body_bytes=1000), cost("b", input_tokens=0, body_bytes=1000))
     await settle(store, session, cost("c", input_tokens=50, body_bytes=0))
     opened = await store.open(session, call("d", body_bytes=2000, input_bound=2000, output=0), TTL)
     bounded = await store.open(session, call("e", body_bytes=2000, input_bound=10, output=0), TTL)
 
-    assert opened.ledger.reserved_tokens == 221 + 64  # ceil(2000 * 0.1 * 1.1) is 221 in binary floating point
+    assert opened.ledger.reserved_tokens == 111 + 1000 + 512  # ceil(1000 * 0.1 * 1.1) is 111 in binary floating point; the rest is new
     assert bounded.ledger.reserved_tokens - opened.ledger.reserved_tokens == 10
+
+
+async def test_what_is_no_text_comes_on_top_of_any_estimate(store: Store, session: bytes) -> None:
+    """Bytes say nothing about a picture that stands behind an address."""
+    await settle(store, session, cost("a", input_tokens=100, body_bytes=1000))
+    opened = await store.open(session, call("b", body_bytes=1000, input_bound=1000, output=0, attached=5000), TTL)
+
+    assert opened.ledger.reserved_tokens == 111 + 512 + 5000
 
 
 async def test_the_deadline_counts_from_the_first_request(store: Store, session: bytes) -> None:
@@ -433,6 +442,7 @@ _opens = st.builds(
     floor=st.integers(0, 150),
     limits=_limits,
     tighten=_limits | st.just(Limits()),
+    attached=st.just(0) | st.integers(0, 2000),
 )
 _settlements = st.builds(Settlement, _leases, st.integers(0, 1), st.integers(0, 3000), st.integers(0, 600), st.integers(0, 5000))
 _commits = st.tuples(st.none() | st.sampled_from([b"", b"one", b"two"]), _small, st.lists(_settlements, max_size=3))

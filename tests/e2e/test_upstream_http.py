@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.errors import ProxyError, UpstreamCut
-from proxy.upstream import Target
+from proxy.upstream import Target, http
 from proxy.upstream.headers import RawHeaders
 from proxy.upstream.http import Upstream
 from tests.scripted import CHUNKED, OK, Seen, post, script, serving, upstream_at
@@ -253,6 +253,24 @@ async def test_answers_without_a_body_end_at_once(method: str, answer_bytes: byt
         assert await (await post(upstream)).read() == b"ok"
 
     assert seen.connections == 1
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_an_answer_that_is_followed_has_an_end(monkeypatch: pytest.MonkeyPatch, plain: bool) -> None:
+    """Its size is counted as it is decoded; one that is only passed on may be of any size."""
+    monkeypatch.setattr(http, "_MOST_WHOLE", 1000)
+    monkeypatch.setattr(http, "_MOST_STREAMED", 1000)
+    body = gzip.compress(b"0" * 1001) if plain else b"0" * 1001
+    coding = b"Content-Encoding: gzip\r\n" if plain else b""
+    full = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (coding, len(body), body)
+    async with serving(script(Seen(), full, full)) as port, upstream_at(port) as upstream:
+        if not plain:
+            assert len(await (await upstream.send("POST", "/files", b"", [], b"", plain=False)).read()) == len(body)
+            return
+        with pytest.raises(UpstreamCut, match="more than the 1000 bytes"):
+            await (await post(upstream)).read()
+        with pytest.raises(UpstreamCut, match="more than the 1000 bytes"):
+            [chunk async for chunk in (await post(upstream)).chunks()]
 
 
 async def test_an_answer_over_the_limit_is_not_gathered() -> None:

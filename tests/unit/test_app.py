@@ -68,6 +68,18 @@ async def test_a_server_without_raw_paths_will_do() -> None:
         assert (conversation.status, proxy.upstream.sent[0].path) == (200, "/chat/completions")
 
 
+@pytest.mark.parametrize(
+    "path", ["//chat/completions", "/chat//completions/", "/chat%2Fcompletions", "/%63hat/completions", "/./chat/completions//"]
+)
+async def test_no_spelling_of_a_judged_route_goes_unjudged(path: str) -> None:
+    """A base URL that ends in a slash is a usual slip, and upstreams serve such paths; it is sent on as it came."""
+    proxy = Proxy(answer("hi"))
+    conversation = await proxy.ask(request(), f"/v1{path}")
+
+    assert (conversation.status, conversation.lastcall["action"]) == (200, "allow")
+    assert proxy.upstream.sent[0].path == path
+
+
 # ---- what is only forwarded
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import signal
+import socket
 from typing import Any, cast
 
 import pytest
@@ -9,12 +11,14 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from pydantic import SecretStr
+from uvicorn.supervisors import Multiprocess
 
 from proxy import app as root
 from proxy.app import CONFIG_VARIABLE, from_environment, serve
 from proxy.config import UpstreamConfig, dump, load
 from proxy.errors import ConfigError
 from proxy.telemetry import DIRECTORY_VARIABLE
+from tests.servers import free_port
 
 OWN_PORT = "server: {metrics_port: 9100}"
 
@@ -54,47 +58,101 @@ def test_an_upstream_serves_what_its_globs_name() -> None:
 
 
 class Ran:
-    """What uvicorn was asked to do."""
+    """The servers that uvicorn was asked to run, and the environment they were to run in. A server ends when it is told to."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Any, dict[str, Any]]] = []
+        self.servers: list[Any] = []
         self.environ: dict[str, str] = {}
+        self.listened: list[str] = []
+        self.ends: BaseException | None = None
 
-    def __call__(self, app: Any, **options: Any) -> None:
-        self.calls.append((app, options))
-        self.environ = dict(os.environ)
+    def serve(self, text: str) -> None:
+        serve(load(text, {}), on_listening=self.listened.append)
 
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     ran = Ran()
-    monkeypatch.setattr(uvicorn, "run", ran)
-    monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
-    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+
+    class Server:
+        def __init__(self, config: uvicorn.Config) -> None:
+            self.config = config
+            self.told = asyncio.Event()
+            ran.servers.append(self)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, value)
+            if name == "should_exit":
+                self.told.set()
+
+        async def serve(self, sockets: list[socket.socket]) -> None:
+            (self.listener,) = sockets
+            with self.listener:
+                if self is not ran.servers[0]:
+                    await self.told.wait()
+            if ran.ends:
+                raise ran.ends
+
+    class Supervisor:
+        def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+            self.config = config
+            (self.listener,) = sockets
+            ran.servers.append(self)
+
+        def run(self) -> None:
+            self.listener.close()
+            ran.environ = dict(os.environ)
+
+    monkeypatch.setattr(uvicorn, "Server", Server)
+    monkeypatch.setattr(root, "Workers", Supervisor)
+    monkeypatch.setattr(uvloop, "run", asyncio.run)
+    monkeypatch.setenv(DIRECTORY_VARIABLE, "")
+    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    monkeypatch.delenv(DIRECTORY_VARIABLE)
+    monkeypatch.delenv(CONFIG_VARIABLE)
     return ran
 
 
 def test_one_worker_is_served_in_this_process(ran: Ran) -> None:
     """Where it listens is what the file says; nothing of a request is logged by the server."""
-    serve(load("server: {host: 0.0.0.0, port: 4010}", {}))
+    port = free_port()
+    ran.serve(f"server: {{host: 0.0.0.0, port: {port}}}")
 
-    ((app, options),) = ran.calls
-    assert isinstance(app, FastAPI)
-    assert (options["host"], options["port"], options["access_log"], options["server_header"]) == ("0.0.0.0", 4010, False, False)
-    assert options["timeout_graceful_shutdown"] >= 60
+    (server,) = ran.servers
+    assert isinstance(server.config.app, FastAPI)
+    assert ran.listened == [f"http://0.0.0.0:{port}"]
+    assert (server.config.access_log, server.config.server_header) == (False, False)
+    assert server.config.timeout_graceful_shutdown >= 60
 
 
-def test_workers_are_handed_the_configuration_and_a_place_for_metrics(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_an_ordinary_end(ran: Ran) -> None:
+    """Ctrl-C, once the server has ended: neither a traceback nor a word."""
+    ran.ends = KeyboardInterrupt()
+    ran.serve("server: {port: 0}")
+
+    assert len(ran.servers) == 1
+
+
+def test_workers_are_handed_the_configuration_and_a_place_for_metrics(ran: Ran) -> None:
     """By environment; the folder is gone afterwards, and a worker makes the same application of it."""
-    monkeypatch.setenv(DIRECTORY_VARIABLE, "")
-    monkeypatch.setenv(CONFIG_VARIABLE, "")
-    config = load("{server: {workers: 2}, store: {url: 'redis://127.0.0.1:1/0'}}", {})
-    serve(config)
+    text = "{server: {workers: 2, port: 0}, store: {url: 'redis://127.0.0.1:1/0'}}"
+    ran.serve(text)
 
-    ((app, options),) = ran.calls
-    assert (app, options["factory"], options["workers"]) == ("proxy.app:from_environment", True, 2)
+    (supervisor,) = ran.servers
+    options = supervisor.config
+    assert (options.app, options.factory, options.workers) == ("proxy.app:from_environment", True, 2)
     assert not os.path.exists(ran.environ[DIRECTORY_VARIABLE])
-    assert ran.environ[CONFIG_VARIABLE] == dump(config)
+    assert ran.environ[CONFIG_VARIABLE] == dump(load(text, {}))
+
+
+def test_workers_are_born_deaf_to_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C reaches them while they still import. The supervisor itself listens to it again afterwards."""
+    before, born = signal.getsignal(signal.SIGINT), []
+    monkeypatch.setattr(Multiprocess, "init_processes", lambda _: born.append(signal.getsignal(signal.SIGINT)))
+
+    root.Workers.init_processes(object.__new__(root.Workers))
+
+    assert (born, signal.getsignal(signal.SIGINT)) == ([signal.SIG_IGN], before)
 
 
 def test_a_worker_takes_its_configuration_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,41 +166,30 @@ def test_a_worker_takes_its_configuration_and_leaves_none(monkeypatch: pytest.Mo
     assert CONFIG_VARIABLE not in os.environ
 
 
-def test_metrics_of_several_workers_have_no_port_of_their_own(ran: Ran) -> None:
-    """An error that names the key and the way out."""
-    config = load("{server: {workers: 2, metrics_port: 9100}, store: {url: 'redis://127.0.0.1:1/0'}}", {})
+@pytest.mark.parametrize("key", ["port", "metrics_port"])
+def test_a_port_in_use_stops_it_before_anything_is_said(ran: Ran, key: str) -> None:
+    """Neither of the two is taken for granted."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = {"port": free_port(), "metrics_port": free_port()} | {key: other.getsockname()[1]}
+        with pytest.raises(ConfigError, match=f":{ports[key]}: another program uses that port"):
+            ran.serve(f"server: {ports}")
+    assert (ran.servers, ran.listened) == ([], [])
 
-    with pytest.raises(ConfigError, match=r"server\.metrics_port"):
-        serve(config)
-    assert ran.calls == []
+
+def test_an_authority_that_cannot_be_read_stops_it_before_it_listens(ran: Ran) -> None:
+    """A fault of the file, not a crash of the server."""
+    with pytest.raises(ConfigError, match=r"upstreams\.a\.ca_file"):
+        ran.serve("upstreams: {a: {base_url: 'https://h/v1', ca_file: /nowhere/ca.pem}}")
+    assert (ran.servers, ran.listened) == ([], [])
 
 
-def test_metrics_can_have_a_port_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_can_have_a_port_of_their_own(ran: Ran) -> None:
     """Two servers on one loop; when one ends, so does the other."""
-    started: list[Any] = []
+    port, metrics_port = free_port(), free_port()
+    ran.serve(f"server: {{port: {port}, metrics_port: {metrics_port}}}")
 
-    class Server:
-        def __init__(self, config: uvicorn.Config) -> None:
-            self.config = config
-            self.told = asyncio.Event()
-            started.append(self)
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, value)
-            if name == "should_exit":
-                self.told.set()
-
-        async def serve(self) -> None:
-            if self is not started[0]:
-                await self.told.wait()
-
-    monkeypatch.setattr(uvicorn, "Server", Server)
-    monkeypatch.setattr(uvloop, "run", asyncio.run)
-
-    serve(load(OWN_PORT, {}))
-
-    api, metrics = started
-    assert (api.config.port, metrics.config.port) == (4000, 9100)
+    metrics = ran.servers[1]
+    assert ran.listened == [f"http://127.0.0.1:{port}"]
     assert metrics.told.is_set()
-    paths = [{getattr(route, "path", "") for route in cast(FastAPI, server.config.app).routes} for server in started]
+    paths = [{getattr(route, "path", "") for route in cast(FastAPI, server.config.app).routes} for server in ran.servers]
     assert ("/metrics" in paths[0], paths[1]) == (False, {"/metrics"})

@@ -2,7 +2,17 @@
 
 import pytest
 
-from proxy.budgets import LARGEST_OUTPUT, MODEST_OUTPUT, TEMPLATE_TOKENS, USEFUL_OUTPUT, Estimate, clamp, estimate, usage_of
+from proxy.budgets import (
+    ATTACHMENT_TOKENS,
+    LARGEST_OUTPUT,
+    MODEST_OUTPUT,
+    TEMPLATE_TOKENS,
+    USEFUL_OUTPUT,
+    Estimate,
+    clamp,
+    estimate,
+    usage_of,
+)
 from proxy.models import Answer, Choice, Request, ToolCall, Usage
 
 
@@ -13,6 +23,14 @@ def asked(body: bytes = b"x" * 1_000, *, max_output: int | None = None, choices:
 def test_the_size_of_the_body_bounds_its_input() -> None:
     """A token is at least a byte; a chat template adds its own."""
     assert estimate(asked(b"x" * 1_000), None).input_bound == 1_000 + TEMPLATE_TOKENS
+
+
+def test_a_picture_costs_what_it_may_cost_and_not_its_bytes() -> None:
+    """Whether it is written out or stands behind an address."""
+    request = Request(b"x" * 5_000, "m", (), attachments=3, picture_bytes=4_000)
+    made = estimate(request, None)
+    assert (made.input_bound, made.attached) == (1_000 + TEMPLATE_TOKENS, 3 * ATTACHMENT_TOKENS)
+    assert usage_of(Answer(), request) == (Usage(250 + 3 * 1_024, 0), True)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +52,7 @@ def test_the_size_of_the_body_bounds_its_input() -> None:
 def test_what_is_reserved_for_the_answer(request_: Request, limit: int | None, bounds: tuple[int, int, int]) -> None:
     """The client's own limit, for each alternative; else the largest of any model, with a modest share to fall back to."""
     made = estimate(request_, limit)
-    assert made == Estimate(made.input_bound, *bounds)
+    assert made == Estimate(made.input_bound, 0, *bounds)
     assert made.floor <= made.modest <= made.output
 
 

@@ -114,6 +114,29 @@ async def test_what_was_rejected_is_remembered() -> None:
     assert other.asked == [(True, True)]
 
 
+async def test_a_rejection_that_leaving_out_did_not_mend_is_not_remembered() -> None:
+    """Then it was about something else, and whoever caused it must not take the nudges from everybody."""
+    quirks = Quirks()
+    failed = await made(refusal(400, NO_INSERT), refusal(400, NO_INSERT), quirks=quirks)
+    response = await failed.calls.send(INSERT)
+    cut = await made(refusal(400, NO_USAGE), UpstreamFailed("gone"), quirks=quirks)
+    with pytest.raises(UpstreamFailed):
+        await cut.calls.send(USAGE)
+    again = await made(answer("hi"), quirks=quirks)
+    await again.calls.send(BOTH)
+
+    assert isinstance(response, Refusal)
+    assert again.asked == [(True, True)]
+
+
+async def test_a_model_with_an_endless_name_is_not_remembered() -> None:
+    """What is remembered has a bounded size."""
+    quirks = Quirks()
+    quirks.note("up", "m" * 300, "insert")
+
+    assert not quirks.rejects("up", "m" * 300, "insert")
+
+
 async def test_one_rejection_after_the_other_is_followed() -> None:
     """Usage, then the text, then the answer."""
     case = await made(refusal(400, NO_USAGE), refusal(400, NO_INSERT), answer("hi"))

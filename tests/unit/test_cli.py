@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,12 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The configurations that `serve` was about to run with."""
     configs: list[Config] = []
-    monkeypatch.setattr(app, "serve", configs.append)
+
+    def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
+        configs.append(config)
+        on_listening("http://127.0.0.1:4000")
+
+    monkeypatch.setattr(app, "serve", serve)
     return configs
 
 
@@ -72,6 +78,29 @@ def test_flags_override_the_file(served: list[Config], monkeypatch: pytest.Monke
     assert (config.server.host, config.server.port, config.server.workers) == ("0.0.0.0", 0, 3)
     assert {name: upstream.base_url for name, upstream in config.upstreams.items()} == {"default": "http://u:1/v1"}
     assert (config.store.url, config.policy.budgets.steps) == ("redis://r", 7)
+
+
+def test_serve_says_where_it_listens_and_what_lies_behind(served: list[Config]) -> None:
+    """One line, on standard output: the log has the other one."""
+    result = run("serve", "--upstream", "http://u:1")
+    assert result.stdout == (
+        "Lastcall listens on http://127.0.0.1:4000/v1 and forwards to http://u:1/v1. "
+        "Policy: standard, enforce. File: none. Ctrl-C ends it.\n"
+    )
+    assert result.stderr == ""
+
+
+def test_what_cannot_be_served_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port in use, an authority's file that is not there: status 1 and a sentence."""
+
+    def refuse(_: Config, *, on_listening: Callable[[str], object]) -> None:
+        raise ConfigError("cannot listen on 127.0.0.1:4000: taken")
+
+    monkeypatch.setattr(app, "serve", refuse)
+    Path("config.yaml").write_text("")
+    result = run("serve")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: Lastcall cannot start with config.yaml:\ncannot listen on 127.0.0.1:4000: taken\n"
 
 
 @pytest.mark.parametrize(
@@ -156,6 +185,26 @@ def test_check_config_says_what_is_in_force() -> None:
     assert "cycle" not in result.stdout
     assert "budgets: steps 9, tokens unlimited, deadline none" in result.stdout
     assert "very-secret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ("{effect: poll, nudge_at: 6, stop_at: 20}", "poll, nudge at 6, stop at 20"),
+        ("{stop_at: null}", "nudge at 3, stop at no repeat"),
+        ("{exempt: true}", "exempt"),
+    ],
+)
+def test_check_config_says_what_holds_for_a_tool(rule: str, said: str) -> None:
+    """Its own rungs, and the detector's where it has none."""
+    Path("c.yaml").write_text(f"policy: {{tools: {{t: {rule}}}}}")
+    assert f"\ntool t: {said}\n" in run("check-config", "c.yaml").stdout
+
+
+def test_check_config_says_that_a_tools_detector_is_off() -> None:
+    """A rule for it changes nothing then."""
+    Path("c.yaml").write_text("policy: {detectors: {repeated_call: off}, tools: {t: {effect: read}}}")
+    assert "\ntool t: read, repeated_call is off\n" in run("check-config", "c.yaml").stdout
 
 
 def test_check_config_draws_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

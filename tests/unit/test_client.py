@@ -215,6 +215,27 @@ async def test_a_bomb_is_refused(coding: str, encoded: bytes) -> None:
     assert refused.value.status == 413
 
 
+@pytest.mark.parametrize(
+    ("coding", "encoded"),
+    [("gzip", EMPTY_MEMBER * 65), ("zstd", zstandard.ZstdCompressor().compress(b"") * 65), ("deflate", zlib.compress(b"") * 65)],
+)
+async def test_a_body_in_very_many_pieces_is_refused(coding: str, encoded: bytes) -> None:
+    """A million empty ones would keep everybody waiting for minutes."""
+    with pytest.raises(BadRequest, match="in more than 64 pieces") as refused:
+        await body_of(encoded, coding=coding)
+
+    assert refused.value.status == 400
+    assert await body_of(encoded[: len(encoded) // 65 * 64], coding=coding) == b""
+
+
+async def test_very_many_codings_are_refused() -> None:
+    """Each would be a pass over the whole body; what names none does not count."""
+    with pytest.raises(BadRequest, match="names 3 codings") as refused:
+        await body_of(DATA, coding="gzip, ,identity,deflate,zstd")
+
+    assert (refused.value.status, refused.value.code) == (415, "lastcall_bad_encoding")
+
+
 @pytest.mark.parametrize(("coding", "encode"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", streamed_zstd)])
 async def test_a_body_of_exactly_the_limit_is_read(coding: str, encode: Callable[[bytes], bytes]) -> None:
     """The limit is the largest size allowed."""

@@ -276,6 +276,18 @@ def test_finish_tools_do_not_loop() -> None:
     assert agent().play([called("submit", {"x": 1}, "ok")] * 8) == ["ok"] * 8
 
 
+@pytest.mark.parametrize("result", ["Error: branch not clean", '{"error": "branch not clean"}'])
+def test_a_finish_tool_that_keeps_failing_loops_as_any_other(result: str) -> None:
+    """Chat completions has no mark for a failed call: what the result says has to do."""
+    assert agent().play([called("submit", {"x": 1}, result)] * 8) == ["ok", "ok", "ok", "nudge", "stop"]
+
+
+def test_a_finish_tool_that_failed_and_then_works_does_not_loop() -> None:
+    """Failures in between are work."""
+    failing, done = called("submit", {"x": 1}, "Error: branch not clean"), called("submit", {"x": 1}, "submitted")
+    assert agent().play([failing, failing, *[done] * 6]) == ["ok"] * 8
+
+
 def test_a_stop_may_force_the_finish_tool() -> None:
     """For agents whose runs end only by it; where it is not on offer, tools are forbidden as usual."""
     policy = Policy(wrap_up=WrapUpRule(force_finish_tool="submit"))

@@ -1,6 +1,7 @@
 """Runs that end: looping answers held and replaced, stops on arrival, the model's last word and what stands in for it."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.in_process import (
     LS,
     OPENING,
     Conversation,
+    Piece,
     Proxy,
     ScriptedResponse,
     answer,
@@ -64,8 +66,7 @@ async def test_a_looping_answer_is_stopped_and_wrapped_up(monkeypatch: pytest.Mo
     proxy = Proxy(stream(OPENING, delta({"content": "Let me look."}), *call_stream()[1:]), answer("There is a.txt."))
     conversation = await proxy.ask(request(looping(4), stream=True))
 
-    assert "Let me look." in conversation.text
-    assert f"{STOP} Lastcall stopped this run" in conversation.text
+    assert conversation.text.startswith(f"Let me look.\n\n{STOP} Lastcall stopped this run")
     assert conversation.text.endswith("There is a.txt.")
     assert conversation.calls == []
     assert conversation.events[-1]["choices"][0]["finish_reason"] == "stop"
@@ -77,6 +78,19 @@ async def test_a_looping_answer_is_stopped_and_wrapped_up(monkeypatch: pytest.Mo
     ended = proxy.ended
     assert (ended.action, ended.count, ended.upstream_calls, ended.pruned) == (Action.STOP, 5, 2, 0)
     assert ended.nudge_ended == NudgeEnded("stopped")
+
+
+async def test_a_stop_after_streamed_text_is_known_again_by_all_of_it() -> None:
+    """A history that carries what the client saw is that of the session, also where no call id shows it."""
+    before = looping(4)
+    for call in (call for message in before for call in message.get("tool_calls") or ()):
+        del call["id"]
+    proxy = Proxy(stream(OPENING, delta({"content": "Let me look."}), *call_stream()[1:]), answer("There is a.txt."), answer("More."))
+    first = await proxy.ask(request(before, stream=True))
+    after = [*before, {"role": "assistant", "content": first.text}, {"role": "user", "content": "And now something else?"}]
+    second = await proxy.ask(request(after))
+
+    assert second.lastcall["session"] == first.lastcall["session"]
 
 
 async def test_a_comment_first_stream_is_opened_by_the_stop() -> None:
@@ -328,6 +342,29 @@ async def test_a_held_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> N
 
     assert conversation.writes[1] == b": keep-alive\n\n"
     assert conversation.calls == ["cat"]
+
+
+async def test_a_held_stream_that_trickles_is_kept_alive() -> None:
+    """What comes from the upstream and is held does not reach the client: time is counted from what last did."""
+    ticked = asyncio.Event()
+    blank = delta({"tool_calls": [{"index": 0, "function": {"arguments": " "}}]})
+
+    class Trickle(ScriptedResponse):
+        async def chunks(self) -> AsyncIterator[bytes]:
+            async for chunk in super().chunks():
+                proxy.clock.now += 4
+                yield chunk
+
+    pieces: tuple[Piece, ...] = (OPENING, begins("cat"), blank, blank, blank, ticked, *call_stream()[2:])
+    proxy = Proxy(Trickle(*pieces, kind=b"text/event-stream"))
+    conversation = Conversation(
+        (request(looping(4), stream=True),), watch=lambda message: ticked.set() if message.get("body") == b": keep-alive\n\n" else None
+    )
+    async with asyncio.timeout(5):
+        await proxy.run(conversation)
+
+    assert conversation.writes[1] == b": keep-alive\n\n"
+    assert conversation.body.endswith(DONE)
 
 
 async def test_a_mute_stream_is_not_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:

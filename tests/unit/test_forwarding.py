@@ -273,8 +273,31 @@ async def test_a_silence_is_filled_until_it_ends() -> None:
         if len(ticks) == 3:
             more.set()
 
-    assert [chunk async for chunk in paced(chunks(), 0.001, tick)] == [b"a", b"b"]
+    assert [chunk async for chunk in paced(chunks(), lambda: 0.001, tick)] == [b"a", b"b"]
     assert len(ticks) >= 3
+
+
+async def test_chunks_do_not_put_a_tick_off() -> None:
+    """What counts is when it is due, not when a chunk last came: held chunks reach nobody."""
+    due = iter([10.0, 10.0, 0.0])
+    ticked = asyncio.Event()
+    seen: list[bytes] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"a"
+        yield b"b"
+        await ticked.wait()
+        yield b"c"
+
+    async def tick() -> None:
+        seen.append(b"tick")
+        ticked.set()
+
+    async with asyncio.timeout(5):
+        async for chunk in paced(chunks(), lambda: next(due, 10.0), tick):
+            seen.append(chunk)
+
+    assert seen == [b"a", b"b", b"tick", b"c"]
 
 
 async def test_a_failure_in_a_paced_stream_is_the_streams() -> None:
@@ -287,7 +310,7 @@ async def test_a_failure_in_a_paced_stream_is_the_streams() -> None:
     async def tick() -> None:
         raise AssertionError
 
-    paces = paced(chunks(), 10, tick)
+    paces = paced(chunks(), lambda: 10, tick)
     assert await anext(paces) == b"a"
     with pytest.raises(ZeroDivisionError):
         await anext(paces)
@@ -307,9 +330,18 @@ async def test_whoever_stops_waiting_for_a_paced_stream_ends_it() -> None:
     async def tick() -> None:
         return None
 
-    waiting = asyncio.ensure_future(anext(paced(chunks(), 10, tick), None))
+    waiting = asyncio.ensure_future(anext(paced(chunks(), lambda: 10, tick), None))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait({waiting})
     await asyncio.wait_for(ended.wait(), 1)
+
+
+async def test_a_message_of_very_many_calls_is_not_looked_at_after_each() -> None:
+    """Every look is at all calls so far: they get further apart, so that the work stays in proportion to the stream."""
+    passage = await Passage(CUT_AT, object_at=1000).follow([*(begins("ls", position=at) for at in range(500)), DONE])
+
+    assert passage.asked[:6] == [3, 4, 5, 6, 7, 8]
+    assert len(passage.asked) < 60
+    assert passage.asked[-1] > 440

@@ -285,14 +285,22 @@ class TestScript:
             mock.serve(host="127.0.0.1", port=0, script="/nowhere/script.json")
 
 
+def test_a_port_in_use_is_said_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    """No address is named that will not be served."""
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(ConfigError, match="another program uses that port"):
+        mock.serve(host="127.0.0.1", port=other.getsockname()[1], script=None)
+    assert capsys.readouterr().out == ""
+
+
 def test_the_served_endpoint_logs_a_line_a_request() -> None:
-    """What the command runs: a real process, its address and its log on its output."""
+    """What the command runs: a real process, its address first and its log after it on its output."""
     code = "from proxy import mock; mock.serve(host='127.0.0.1', port=0, script=None)"
     process = subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
-        url = next(line.split()[4] for line in lines if "running on" in line)
+        said = next(lines)
+        url = said.split("base URL at ")[1].split("/v1")[0]
         with contextlib.closing(Endpoint(url, []).client) as client:
             options: dict[str, Any] = {"model": "m", "messages": ASK, "tools": [BASH]}
             client.chat.completions.create(**options)

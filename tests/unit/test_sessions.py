@@ -3,11 +3,23 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from proxy.models import Choice, ToolCall
 from proxy.policy import Canonical, Policy, Scope
 from proxy.sessions import Session
 from tests.in_process import looping
 from tests.sessions import FIRST, LONG, LS, World, calls, says
+
+RANDOM_LS = ToolCall("call_9fJ2kQx81LbV", "ls", "{}")
+
+
+def looped(call: ToolCall) -> list[dict[str, Any]]:
+    """A history in which this call was made and answered."""
+    function = {"name": call.name, "arguments": call.arguments}
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": call.id, "type": "function", "function": function}]}
+    return [*FIRST, message, {"role": "tool", "tool_call_id": call.id, "content": "a.txt"}]
+
 
 # ---- named
 
@@ -40,8 +52,8 @@ async def test_a_named_session_goes_on_under_a_refreshed_key() -> None:
     """It is known by the answers it carries; the reservation made under the new key is given back."""
     world = World()
     one = await world.open(name="build-7", caller="old-token")
-    await world.commit(one, calls(LS))
-    later = await world.open(looping(1), name="build-7", caller="new-token")
+    await world.commit(one, calls(RANDOM_LS))
+    later = await world.open(looped(RANDOM_LS), name="build-7", caller="new-token")
 
     assert later.key == one.key
     assert later.opened is not None
@@ -50,12 +62,38 @@ async def test_a_named_session_goes_on_under_a_refreshed_key() -> None:
     assert set(world.entry(later).leases) == {later.lease}
 
 
+@pytest.mark.parametrize("id", ["c0", "call_0", "call_00000001", "functions.ls:0", "functions.ls2_files_v2:0", "ls_1", "toolu_12345678"])
+async def test_answers_that_anybody_can_have_prove_nothing_to_another_key(id: str) -> None:
+    """Two tenants may give one name to sessions that begin the same: only an id made at random tells who was there."""
+    world = World()
+    made = ToolCall(id, "ls2_files_v2" if "v2" in id else "ls", "{}")
+    one = await world.open(name="default", caller="key-a")
+    await world.commit(one, calls(made))
+    other = await world.open(looped(made), name="default", caller="key-b")
+
+    assert other.key != one.key
+    assert len(world.entry(other).leases) == 1
+
+
+async def test_a_text_answer_proves_nothing_to_another_key() -> None:
+    """Models answer the same question in the same words."""
+    world = World()
+    one = await world.open(name="default", caller="key-a")
+    await world.commit(one, says("Hello!"))
+    history = [*FIRST, {"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "go on then"}]
+    other = await world.open(history, name="default", caller="key-b")
+    found = await world.open(history, name="default", caller="key-a")
+
+    assert other.key != one.key
+    assert found.key == one.key
+
+
 async def test_a_refreshed_key_without_the_sessions_answers_begins_anew() -> None:
     """The name alone proves nothing, nor do answers that another session gave."""
     world = World()
     one = await world.open(name="build-7", caller="old-token")
-    await world.commit(one, calls(LS))
-    named_otherwise = await world.open(looping(1), name="build-8", caller="new-token")
+    await world.commit(one, calls(RANDOM_LS))
+    named_otherwise = await world.open(looped(RANDOM_LS), name="build-8", caller="new-token")
     carrying_nothing = await world.open(name="build-7", caller="new-token")
 
     assert one.key not in (named_otherwise.key, carrying_nothing.key)

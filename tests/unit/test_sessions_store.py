@@ -142,6 +142,19 @@ async def test_many_writers_converge() -> None:
     assert len(load(entry.record, opened[0].keys.secret_id()).lanes) == 6
 
 
+async def test_a_crowd_of_writers_in_one_process_loses_no_record() -> None:
+    """They take turns after a first lost race: otherwise all but one of them lose each of the next, and most give up."""
+    world = World()
+    opened = [await world.open([{"role": "user", "content": f"task {number}"}], name="a") for number in range(50)]
+    world.store.distant = True
+    await asyncio.gather(*(world.commit(session, calls(LS)) for session in opened))
+
+    entry = world.entry(opened[0])
+    assert (entry.steps, entry.leases) == (50, {})
+    assert len(load(entry.record, opened[0].keys.secret_id()).given) == 50
+    assert len(world.store.commits) < 3 * 50
+
+
 async def test_a_record_that_is_always_lost_is_given_up_and_its_settlement_is_not() -> None:
     """After a bounded number of tries."""
     world = World()

@@ -17,10 +17,11 @@ local remember = tonumber(ARGV[5])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 
-local stored = redis.call('HMGET', session, 'version', 'steps', 'input', 'output', 'reserved', 'started', 'ratio')
+local stored = redis.call('HMGET', session, 'version', 'steps', 'input', 'output', 'reserved', 'started', 'ratio', 'known')
 local version = tonumber(stored[1]) or 0
 local steps, input, output = tonumber(stored[2]) or 0, tonumber(stored[3]) or 0, tonumber(stored[4]) or 0
 local reserved, started, ratio = tonumber(stored[5]) or 0, tonumber(stored[6]) or now, tonumber(stored[7]) or 0
+local known = tonumber(stored[8]) or 0
 
 if #ARGV > 6 then
   redis.call('ZREMRANGEBYSCORE', settled, '-inf', now)
@@ -36,6 +37,7 @@ if #ARGV > 6 then
       steps, input, output = steps + tonumber(ARGV[i + 1]), input + cost, output + tonumber(ARGV[i + 3])
       if bytes > 0 then
         ratio = math.max(ratio, cost / bytes)
+        known = math.max(known, bytes)
       end
     end
   end
@@ -44,7 +46,8 @@ if #ARGV > 6 then
 end
 
 local conflict = false
-local changed = {'started', started, 'steps', steps, 'input', input, 'output', output, 'reserved', reserved, 'ratio', ratio}
+local changed = {'started', started, 'steps', steps, 'input', input, 'output', output, 'reserved', reserved,
+  'ratio', ratio, 'known', known}
 if replace and version == expected then
   version = version + 1
   for _, value in ipairs({'version', version, 'record', record}) do

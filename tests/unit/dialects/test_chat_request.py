@@ -249,3 +249,32 @@ def test_body_that_cannot_be_read_again_is_refused() -> None:
     for edits in (Edits(max_output=5), Edits(ask_usage=True)):
         with pytest.raises(BadRequest, match="nested too deeply"):
             rewrite_request(request, edits)
+
+
+# ---- what is no text
+
+INLINE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "attachments", "picture_bytes"),
+    [
+        ([{"type": "text", "text": "a"}], 0, 0),
+        ([{"type": "text", "text": "text"}, {"type": "refusal", "refusal": "no"}], 0, 0),
+        ([{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}], 0, 0),
+        ([{"type": "text", "text": '"type":"image_url"'}], 0, 0),
+        ([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "https://host/a.png"}}], 1, 0),
+        ([INLINE, {"type": "text", "text": "a"}, INLINE], 2, 2 * len(json.dumps(INLINE["image_url"]))),
+        ([{"type": "file", "file": {"file_id": "file-1"}}, {"type": "input_audio", "input_audio": {"data": "AAAA"}}], 2, 0),
+        ([{"type": "file", "file": {"file_data": "data:application/pdf;base64,AAAA"}}], 1, 0),
+        (["text", 5, None, {"no": "type"}, {"type": 5}], 1, 0),
+        ("image_url", 0, 0),
+    ],
+)
+def test_parts_that_are_no_text_are_counted(parts: Any, attachments: int, picture_bytes: int) -> None:
+    """In any message; of pictures written out also how much of the body they take."""
+    raw = body(messages=[{"role": "user", "content": parts}, {"role": "assistant", "content": "ok"}])
+    request = parse_request(raw)
+
+    assert (request.attachments, request.picture_bytes) == (attachments, picture_bytes)
+    assert request.text_bytes == len(raw) - picture_bytes

@@ -1,0 +1,83 @@
+"""The way out of log lines: standard error, whole lines, in batches. A reader that has stopped reading holds up nothing else.
+
+A write to a full pipe waits until somebody reads, which may be never. So a thread of its own does the writing, and what it cannot
+get rid of is dropped beyond a bound.
+"""
+
+import contextlib
+import io
+import logging
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+_BATCH_SECONDS = 0.1  # what comes within it leaves in one system call
+_MOST_WAITING = 10_000  # lines
+_PATIENCE = 1.0  # seconds for the last lines of a process
+
+
+class Lines:
+    """Takes whole lines, from any thread, and never waits. write: takes bytes, says how many it took, may block or raise `OSError`."""
+
+    def __init__(self, write: Callable[[bytes], int | None] | None = None) -> None:
+        self._write = write or io.FileIO(2, "wb", closefd=False).write
+        self._waiting: SimpleQueue[bytes | threading.Event] = SimpleQueue()
+        self._hurry = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, line: bytes) -> None:
+        """Raises `BlockingIOError` when too many lines are waiting."""
+        if self._waiting.qsize() >= _MOST_WAITING:
+            raise BlockingIOError(f"{_MOST_WAITING} log lines wait to be written")
+        self._waiting.put(line)
+        if self._thread is None:
+            self._begin()
+
+    def flush(self) -> None:
+        """Returns when all lines given so far are written, or after a second."""
+        if self._thread is None:
+            return
+        written = threading.Event()
+        self._waiting.put(written)
+        self._hurry.set()
+        written.wait(_PATIENCE)
+        self._hurry.clear()
+
+    def _begin(self) -> None:
+        """Starts the thread with the first line, so that it lives in the process that writes."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="log lines", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            self._hurry.wait(_BATCH_SECONDS)
+            with contextlib.suppress(Empty):
+                while len(batch) < _MOST_WAITING:
+                    batch.append(self._waiting.get_nowait())
+            self._write_out(b"".join([line for line in batch if isinstance(line, bytes)]))
+            for item in batch:
+                if isinstance(item, threading.Event):
+                    item.set()
+
+    def _write_out(self, data: bytes) -> None:
+        """An error output that is gone takes the lines with it."""
+        with contextlib.suppress(OSError):
+            while data and (taken := self._write(data)):
+                data = data[taken:]
+
+
+class Handler(logging.Handler):
+    """Sends what libraries log the same way; a line that cannot be taken is dropped."""
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__()
+        self._lines = lines
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._lines(self.format(record).encode("utf-8", "replace") + b"\n")

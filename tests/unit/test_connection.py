@@ -1,0 +1,213 @@
+"""How bytes leave and arrive: gathered writes, requests that never come to a point, and what may not be slipped in behind a body."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from proxy.client import Message, Receive, Scope, Send
+from proxy.connection import GatheringTransport, Protocol
+
+
+class Transport:
+    """Keeps what is written to it; as uvloop's, it raises when it is written to after its end."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        if self.closed:
+            raise RuntimeError("the handler is closed")
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def gathering(transport: Transport) -> GatheringTransport:
+    return GatheringTransport(transport, asyncio.get_running_loop())  # type: ignore[arg-type]
+
+
+class Seen:
+    """An ASGI application that reads every request to its end and keeps it."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[Scope, bytes]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = b""
+        message: Message = {"more_body": True}
+        while message.get("more_body"):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+        self.requests.append((scope, body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@asynccontextmanager
+async def serving(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server with this protocol."""
+    config = uvicorn.Config(app, http=Protocol, log_config=None, lifespan="off", access_log=False)
+    config.load()
+    state = uvicorn.server.ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        server.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await server.wait_closed()
+
+
+async def answer_to(reader: asyncio.StreamReader, within: float = 5.0) -> bytes:
+    """What comes until the server closes, which may be in the middle of what it is sent."""
+    async with asyncio.timeout(within):
+        try:
+            return await reader.read()
+        except ConnectionError:
+            return b""
+
+
+# ---- writes
+
+
+async def test_what_is_written_in_one_turn_leaves_in_one() -> None:
+    """In order, and not before the turn is over."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    gathered.write(b"b")
+    assert transport.written == []
+    await asyncio.sleep(0)
+
+    assert transport.written == [b"ab"]
+
+
+async def test_much_is_not_held() -> None:
+    """So that the transport can say when it is full."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a" * 70_000)
+
+    assert transport.written == [b"a" * 70_000]
+
+
+async def test_closing_takes_nothing_along() -> None:
+    """What was written before leaves before."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    gathered.close()
+
+    assert (transport.written, transport.closed) == ([b"a"], True)
+
+
+async def test_what_is_held_when_the_connection_is_lost_is_let_go() -> None:
+    """Quietly: the peer has left, which is no fault of anybody's."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    transport.closed = True
+    gathered.flush()
+    gathered.write(b"b" * 70_000)
+    gathered.close()
+
+    assert transport.written == []
+
+
+# ---- requests
+
+
+async def test_a_head_that_does_not_end_is_refused() -> None:
+    """Whether it is one field or many: a request must not fill the memory before anybody has looked at it."""
+    for piece in (b"x: " + b"a" * 8000 + b"\r\n", b"a" * 8000):
+        seen = Seen()
+        async with serving(seen) as (reader, writer):
+            writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ny: ")
+            for _ in range(200):
+                writer.write(piece)
+                await asyncio.sleep(0)
+            await answer_to(reader)
+
+        assert seen.requests == []
+
+
+async def test_a_client_is_told_that_its_head_is_too_long() -> None:
+    """In a whole response; a head of up to 64 KiB is read."""
+    async with serving(Seen()) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * 60_000)
+        await writer.drain()
+        writer.write(b"\r\nhost: a\r\n\r\n")
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * 65_536)
+        said = await answer_to(reader)
+
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 431 ")
+    assert f"content-length: {len(body)}".encode() in head
+
+
+async def test_an_address_that_does_not_end_is_refused() -> None:
+    """As a head that does not."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        writer.write(b"POST /")
+        for _ in range(200):
+            writer.write(b"a" * 8000)
+            await asyncio.sleep(0)
+        await answer_to(reader)
+
+    assert seen.requests == []
+
+
+async def test_many_requests_on_one_connection_are_no_long_head() -> None:
+    """Each one that comes to its point begins the count anew."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        for _ in range(20):
+            writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9000\r\nx: " + b"a" * 9000 + b"\r\n\r\n")
+            writer.write(b"b" * 9000)
+            async with asyncio.timeout(5):
+                assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+
+    assert [len(body) for _, body in seen.requests] == [9000] * 20
+
+
+async def test_a_trailer_is_no_header() -> None:
+    """Who filters headers on the way here has not seen it (RFC 9110 section 6.5.1)."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        head = b"POST / HTTP/1.1\r\nhost: a\r\nauthorization: mine\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head + b"3\r\nabc\r\n0\r\nauthorization: yours\r\nx-evil: 1\r\n\r\n")
+        await answer_to(reader)
+
+    ((scope, body),) = seen.requests
+    assert body == b"abc"
+    assert [value for name, value in scope["headers"] if name in (b"authorization", b"x-evil")] == [b"mine"]
+
+
+async def test_a_trailer_that_does_not_end_is_refused() -> None:
+    """It is kept as little as a head."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: ")
+        for _ in range(200):
+            writer.write(b"a" * 8000)
+            await asyncio.sleep(0)
+        await answer_to(reader)
+
+    assert seen.requests == []
