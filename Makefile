@@ -45,8 +45,12 @@ clean: ## remove the environment and every cache
 	rm -rf $(VENV) build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# An environment that was not finished goes: the next run would take it for one.
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "$(PYTHON) is not Python 3.11 or newer; name one that is, as in: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "$(PYTHON) cannot make an environment; on Debian: apt install python3-venv" >&2; exit 1; }
 
 $(VENV)/run.stamp: requirements.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --quiet --require-hashes -r requirements.txt

@@ -18,6 +18,7 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from multiprocessing import resource_tracker
 from typing import Any
 from urllib.parse import unquote
 
@@ -367,18 +368,20 @@ def _serve_workers(config: Config, listener: socket.socket) -> None:
 
 
 class Workers(Multiprocess):
-    """uvicorn's supervisor. A worker is born deaf to SIGINT, until its server listens to it: Ctrl-C would break into its imports."""
+    """uvicorn's supervisor. A worker is born with SIGINT held back, since Ctrl-C reaches it too, and would break into its imports."""
 
     def init_processes(self) -> None:
-        heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        resource_tracker.ensure_running()  # now: its start, which comes with the first worker, ends by letting SIGINT through
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             super().init_processes()
         finally:
-            signal.signal(signal.SIGINT, heard)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def from_environment() -> FastAPI:
-    """The application of a worker process, with the configuration `serve` resolved."""
+    """The application of a worker process, with the configuration `serve` resolved. Called once the worker can end in good order."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _log_what_libraries_say()
     return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)))
 

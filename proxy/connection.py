@@ -2,16 +2,19 @@
 
 uvicorn writes a response's head and its body apart, two system calls that each wake the client. Here what is written in one turn of the
 event loop leaves in one. Nothing is held any longer than that. Its parser keeps a request head, or the fields behind a chunked
-body, however long they get; here there is an end to that, and those fields are not taken for headers.
+body, however long they get; here there is an end to that, and those fields are not taken for headers. Nor is any other protocol
+begun.
 """
 
 import asyncio
+import re
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HELD_BYTES = 65_536  # more than this is not worth joining
 _HEAD_BYTES = 65_536
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 57\r\nconnection: close\r\n\r\nThe request head is larger than 64 KiB: send less in it.\n"
@@ -23,10 +26,15 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._fruitless = 0  # bytes that neither ended a head nor added to a body
+        self._in_head = True
         super().connection_made(GatheringTransport(transport, asyncio.get_running_loop()))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         self._fruitless += len(data)
+        if self._in_head:
+            end = data.find(b"\r\n\r\n")
+            if data.find(b"pgrade:", 0, end) >= 0:  # the parser would drop the body; a server may ignore it (RFC 9110 section 7.8)
+                data = _UPGRADE.sub(b"", data[:end]) + data[end:]
         super().data_received(data)
         if self._fruitless > _HEAD_BYTES and not self.transport.is_closing():
             if self.cycle is None or self.cycle.response_complete:  # else an answer is under way, or about to be
@@ -35,8 +43,13 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._fruitless = 0
+        self._in_head = False
         super().on_headers_complete()
         self.headers = []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         self._fruitless = 0

@@ -4,6 +4,7 @@ Awaits the store and nothing else. Which lane, which run, which decision: `lanes
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any
 
@@ -139,6 +140,9 @@ class Sessions:
             await self._correct(session, tenant, by_passage)
         except StoreUnavailable as error:
             if self._closed:
+                if session.opened is not None:
+                    with contextlib.suppress(StoreUnavailable):  # then the store's guard sends it later
+                        await self._release(session)
                 raise
             self._degrade(session, error)
         return session

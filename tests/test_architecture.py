@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,15 @@ def test_import_contracts_bite(tmp_path: Path, file: str, line: str, broken: str
 
     assert outcome.returncode == 1
     assert re.search(rf"{broken}.* BROKEN", outcome.stdout), outcome.stdout + outcome.stderr
+
+
+def test_the_table_of_floors_is_that_of_the_contract() -> None:
+    """CONTRIBUTING.md names every module on the floor that pyproject.toml gives it."""
+    contracts = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    floors = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
+    rows = re.findall(r"^\| \d+ \| (.+?) \|", (REPO / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [set(floor.split(" | ")) for floor in floors]
 
 
 def test_core_does_nothing_behind_the_contract() -> None:

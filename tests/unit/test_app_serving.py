@@ -4,6 +4,9 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
+from multiprocessing import resource_tracker
 from typing import Any, cast
 
 import pytest
@@ -145,14 +148,22 @@ def test_workers_are_handed_the_configuration_and_a_place_for_metrics(ran: Ran) 
     assert ran.environ[CONFIG_VARIABLE] == dump(load(text, {}))
 
 
-def test_workers_are_born_deaf_to_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C reaches them while they still import. The supervisor itself listens to it again afterwards."""
-    before, born = signal.getsignal(signal.SIGINT), []
-    monkeypatch.setattr(Multiprocess, "init_processes", lambda _: born.append(signal.getsignal(signal.SIGINT)))
+def test_workers_are_born_with_the_interrupt_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C reaches them while they still import. The supervisor itself listens to it before and after."""
+    born: list[bytes] = []
+    look = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+
+    def init_processes(_: Multiprocess) -> None:
+        resource_tracker.ensure_running()  # as the start of a process does
+        born.append(subprocess.check_output([sys.executable, "-c", look]))
+
+    monkeypatch.setattr(Multiprocess, "init_processes", init_processes)
+    monkeypatch.setattr(resource_tracker, "ensure_running", resource_tracker.ResourceTracker().ensure_running)
 
     root.Workers.init_processes(object.__new__(root.Workers))
 
-    assert (born, signal.getsignal(signal.SIGINT)) == ([signal.SIG_IGN], before)
+    assert born == [b"True\n"]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_worker_takes_its_configuration_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +175,16 @@ def test_a_worker_takes_its_configuration_and_leaves_none(monkeypatch: pytest.Mo
 
     assert "/metrics" not in {getattr(route, "path", "") for route in app.routes}
     assert CONFIG_VARIABLE not in os.environ
+
+
+def test_a_worker_listens_to_the_interrupt_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes its application once it can end in good order."""
+    monkeypatch.setenv(CONFIG_VARIABLE, dump(load("", {})))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    from_environment()
+
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.parametrize("key", ["port", "metrics_port"])

@@ -187,6 +187,20 @@ async def test_many_requests_on_one_connection_are_no_long_head() -> None:
     assert [len(body) for _, body in seen.requests] == [9000] * 20
 
 
+async def test_a_wish_to_speak_another_protocol_loses_no_body() -> None:
+    """Java's client asks for HTTP/2 in each first request on a plain connection: a server may ignore that, but not the body."""
+    seen = Seen()
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nContent-Length: 11\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n\r\n"
+    async with serving(seen) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"POST / HTTP/1.1\r\nhost: a\r\n" + wish + b"\r\nUpgrade: ")
+            async with asyncio.timeout(5):
+                assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+
+    assert [body for _, body in seen.requests] == [b"\r\nUpgrade: "] * 2
+    assert b"upgrade" not in dict(seen.requests[0][0]["headers"])
+
+
 async def test_a_trailer_is_no_header() -> None:
     """Who filters headers on the way here has not seen it (RFC 9110 section 6.5.1)."""
     seen = Seen()

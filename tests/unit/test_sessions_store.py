@@ -1,7 +1,7 @@
 """Sessions and their store: what the ledger said, what is written, lost races, answers still on their way, and a store that is away."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,10 @@ from tests.sessions import FIRST, LS, World, calls, says
 
 def limited(**limits: Any) -> Policy:
     return Policy(budgets=Budgets(**limits))
+
+
+RANDOM = {"id": "call_9fJ2kQx81LbV", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+HISTORY = [*FIRST, {"role": "assistant", "tool_calls": [RANDOM]}, {"role": "tool", "tool_call_id": RANDOM["id"], "content": "a.txt"}]
 
 
 async def test_without_limits_nothing_is_said() -> None:
@@ -307,6 +311,25 @@ async def test_a_store_that_is_away_refuses_in_failure_mode_closed(name: str | N
 
     with pytest.raises(StoreUnavailable):
         await world.open(looping(1), name=name)
+
+
+async def test_a_request_refused_half_way_keeps_nothing_reserved() -> None:
+    """A store that goes away between two questions of one request: what the first reserved is given back once it is there again."""
+    world = World(closed=True)
+
+    async def away(links: Sequence[bytes]) -> bytes | None:
+        raise OSError("away")
+
+    world.store.find = away  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await world.open(HISTORY, name="a")
+    world.clock.now += 2
+    session = await world.open(name="a")
+    await world.commit(session, says("done"))
+    await world.guard.close()
+
+    entry = world.entry(session)
+    assert (entry.leases, entry.steps) == ({}, 1)
 
 
 def test_failures_name_their_operation() -> None:
