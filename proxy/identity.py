@@ -196,7 +196,7 @@ class Keys:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
-        self._named: dict[int, tuple[bytes, bytes, bytes]] = {}
+        self._named: dict[bytes, tuple[bytes, bytes, bytes]] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str) -> bytes:
         data = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
@@ -208,8 +208,8 @@ class Keys:
         return self._secret_id
 
     def named(self, caller: str, session: str) -> tuple[bytes, bytes, bytes]:
-        """Tenant, session key and scope of the links of a named session; cached under a hash, so that no key is kept."""
-        known = hash((caller, session))
+        """Tenant, session key and scope of the links of a named session; cached under a digest, so that no key is kept."""
+        known = self._key(b"known", caller, session)
         found = self._named.get(known)
         if found is None:
             if len(self._named) >= _MAX_NAMED:

@@ -309,3 +309,14 @@ def test_passages_of_a_huge_text_are_looked_for_at_its_start() -> None:
     """Work is bounded: nothing after the first 65,536 characters."""
     assert passages("x." * 40_000 + "y" * 50, 9) == []
     assert [len(piece) for piece in passages("x" * 100_000, 9)] == [2000, 65_536 % 2000]
+
+
+def test_the_keys_of_named_sessions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fell out is made again, the same; callers and sessions never share an entry."""
+    monkeypatch.setattr("proxy.identity._MAX_NAMED", 2)
+    keys = Keys(b"s" * 32)
+    first = keys.named("sk-a", "one")
+    assert first == (keys.tenant("sk-a"), keys.session(keys.tenant("sk-a"), "one"), keys.named_scope("one"))
+    others = [keys.named(caller, session) for caller, session in (("sk-b", "one"), ("sk-a", "two"), ("sk-", "aone"))]
+    assert len({key for _, key, _ in [first, *others]}) == 4
+    assert keys.named("sk-a", "one") == first
