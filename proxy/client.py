@@ -29,7 +29,21 @@ class ClientGone(Exception):
 class Client:
     """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
 
-    __slots__ = ("_more", "_receive", "_send", "_task", "_timer", "_watch", "ended", "fields", "gone", "headers", "status")
+    __slots__ = (
+        "_gathered",
+        "_head",
+        "_more",
+        "_receive",
+        "_send",
+        "_task",
+        "_timer",
+        "_watch",
+        "ended",
+        "fields",
+        "gone",
+        "headers",
+        "status",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
@@ -38,8 +52,11 @@ class Client:
         self.gone = False
         self.ended = False
         self._more = True
+        # HTTP/1.0 knows no chunks: an answer whose length nobody states is gathered and sent with it.
+        self._gathered: list[bytes] | None = [] if scope.get("http_version") == "1.0" else None
         self._receive = receive
         self._send = send
+        self._head: Message = {}
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -112,10 +129,23 @@ class Client:
     async def start(self, status: int, fields: Fields) -> None:
         """Sends status and header; the body follows by `write`."""
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": list(fields)})
+        headers = list(fields)
+        head: Message = {"type": "http.response.start", "status": status, "headers": headers}
+        if self._gathered is None or status in (204, 304) or any(name == b"content-length" for name, _ in headers):
+            self._gathered = None
+            await self._send(head)
+        else:
+            self._head = head
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Sends a piece of the body; the last one with more=False."""
+        if self._gathered is not None:
+            self._gathered.append(data)
+            if more:
+                return
+            data, self._gathered = b"".join(self._gathered), None
+            self._head["headers"].append((b"content-length", b"%d" % len(data)))
+            await self._send(self._head)
         self.ended = not more
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 

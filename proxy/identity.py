@@ -163,6 +163,10 @@ def _lane(headers: Mapping[str, str], agent: str) -> str | None:
 
 
 def _tighten(headers: Mapping[str, str]) -> Tighten:
+    if "x-lastcall-max-cost-usd" in headers:  # a limit that is asked for and not enforced would be worse than none
+        raise BadRequest(
+            "header 'x-lastcall-max-cost-usd' cannot be honoured: this version has no budgets in money; use x-lastcall-max-tokens"
+        )
     if not any(name in headers for name in ("x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-deadline")):
         return Tighten()
     return Tighten(

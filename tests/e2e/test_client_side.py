@@ -157,7 +157,7 @@ async def test_a_chunked_request_is_read_to_its_end(upstream: Upstream, http: ai
 
 @STREAMED
 async def test_a_client_of_http_1_0_is_served(upstream: Upstream, stream: bool) -> None:
-    """The connection ends with the answer. (The server frames a stream in chunks even here, as every current client of 1.0 reads it.)"""
+    """With a length, since it knows no chunks: a stream comes when it is whole. The connection ends with the answer."""
     upstream.model = lambda asked: saying(DONE, asked)
     body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": %s}' % (b"true" if stream else b"false")
     async with running(upstream.url) as proxy:
@@ -165,8 +165,10 @@ async def test_a_client_of_http_1_0_is_served(upstream: Upstream, stream: bool) 
 
     assert b" 200 " in head.splitlines()[0]
     assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+    assert b"content-length: %d" % len(answer) in head
     if stream:
-        assert b"data: [DONE]\n\n" in answer
+        assert answer.endswith(b"data: [DONE]\n\n")
     else:
         assert answer == upstream.sent[0]
 

@@ -320,3 +320,9 @@ def test_the_keys_of_named_sessions_are_remembered_within_bounds(monkeypatch: py
     others = [keys.named(caller, session) for caller, session in (("sk-b", "one"), ("sk-a", "two"), ("sk-", "aone"))]
     assert len({key for _, key, _ in [first, *others]}) == 4
     assert keys.named("sk-a", "one") == first
+
+
+def test_a_limit_in_money_is_refused_rather_than_ignored() -> None:
+    """Who asked for a ceiling must not believe there is one."""
+    with pytest.raises(BadRequest, match="this version has no budgets in money"):
+        of({"x-lastcall-max-cost-usd": "2.50"})
