@@ -46,6 +46,7 @@ from proxy.upstream.http import Upstream, tls_of
 
 CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"  # how `serve` hands the configuration to its worker processes
 _GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, hardly ever a cycle
+_EVENTS_SECONDS = 0.1
 _DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
 _SESSION_PATH = re.compile(r"/s/([^/]+)(/v1/.*)", re.DOTALL)
 _NO_STEP = re.compile(r"/(?:\.?/)+")
@@ -177,12 +178,22 @@ async def _forward(setting: Setting, client: Client, method: str, path: str, que
         setting.telemetry.emit(UnjudgedEnded(status=status, seconds=setting.clock() - started))
 
 
+def _soon(work: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(_EVENTS_SECONDS, work)
+
+
 def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log: Callable[[bytes], object] | None = None) -> FastAPI:
     """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
     standard error). Resources are opened in the application's life span, inside the server's event loop.
     """
     environ = os.environ if environ is None else environ
-    telemetry = Telemetry(registry_for(os.environ.get(DIRECTORY_VARIABLE)), models=config.models, log=log or _LINES, clock=time.time)
+    telemetry = Telemetry(
+        registry_for(os.environ.get(DIRECTORY_VARIABLE)),
+        models=config.models,
+        log=log or _LINES,
+        clock=time.time,
+        later=_soon if log is None else None,
+    )
     state: dict[str, Any] = {}
 
     @contextlib.asynccontextmanager
@@ -195,6 +206,7 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
                 gc.set_threshold(*_GC_THRESHOLD)
                 yield
         finally:
+            telemetry.settle()
             _LINES.flush()
 
     app = Application(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
@@ -318,6 +330,7 @@ def _add_metrics(app: FastAPI, telemetry: Telemetry) -> None:
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         """Prometheus exposition; with several workers the sum of all."""
+        telemetry.settle()
         body, content_type = await asyncio.to_thread(telemetry.exposition, request.headers.get("accept"))
         return Response(body, headers={"content-type": content_type})
 

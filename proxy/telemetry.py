@@ -179,7 +179,8 @@ class Telemetry:
 
     registry: see `registry_for`. models: names or globs that may become metric labels. log: takes one whole line of UTF-8 JSON, newline
     included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch seconds. log_level: the least that is
-    logged.
+    logged. later: runs a function soon, in the thread that emits; with it events are counted and logged together, which takes half the
+    time each, and `settle` does it at once.
     """
 
     def __init__(
@@ -190,6 +191,7 @@ class Telemetry:
         log: Callable[[bytes], object],
         clock: Callable[[], float],
         log_level: LogLevel = "info",
+        later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         # One more series for each child, which several workers could not give anyway.
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -197,6 +199,9 @@ class Telemetry:
         self._log = log
         self._second = (0, "1970-01-01T00:00:00")  # the last one written out
         self._clock = clock
+        self._emitted_at = 0.0
+        self._later = later
+        self._waiting: list[tuple[float, Event]] = []
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
         self._model_label = _labeller(models)
@@ -221,7 +226,20 @@ class Telemetry:
         return encode(self._registry), content_type
 
     def emit(self, event: Event) -> None:
-        """Counts one event and logs it."""
+        """Counts one event and logs it, with the time it has now."""
+        if self._later is not None and not self._waiting:
+            self._later(self.settle)
+        self._waiting.append((self._clock(), event))
+        if self._later is None:
+            self.settle()
+
+    def settle(self) -> None:
+        """Counts and logs what was emitted and waits."""
+        waiting, self._waiting = self._waiting, []
+        for self._emitted_at, event in waiting:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
         match event:
             case ExchangeEnded():
                 self._count_judgement(event)
@@ -372,7 +390,7 @@ class Telemetry:
             self._lines_dropped.inc()
 
     def _now(self) -> str:
-        second, milliseconds = divmod(int(self._clock() * 1000), 1000)
+        second, milliseconds = divmod(int(self._emitted_at * 1000), 1000)
         if second != self._second[0]:
             self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"{self._second[1]}.{milliseconds:03d}Z"
