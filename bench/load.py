@@ -6,7 +6,6 @@ So little code that at concurrency 1 it adds next to nothing, and none that the 
 import itertools
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,43 +112,20 @@ class Connection:
         self._socket.close()
 
 
-class Pace:
-    """Lets one request pass at a time, `rate` of them a second whatever the server does; None: as fast as answers come."""
-
-    def __init__(self, rate: float | None) -> None:
-        self._gap = 0.0 if rate is None else 1 / rate
-        self._next = time.monotonic()
-        self._lock = threading.Lock()
-
-    def wait(self) -> None:
-        if not self._gap:
-            return
-        with self._lock:
-            due, self._next = self._next, self._next + self._gap
-        time.sleep(max(0.0, due - time.monotonic()))
-
-
-def converse(
-    port: int, conversations: Sequence[Conversation], connections: int, seconds: float, rate: float | None = None
-) -> list[list[Reply]]:
-    """The conversations, spread over that many connections; none is begun once the seconds are over. rate: see `Pace`."""
+def converse(port: int, conversations: Sequence[Conversation], connections: int, seconds: float) -> list[list[Reply]]:
+    """The conversations, spread over that many connections; none is begun once the seconds are over."""
     until = time.monotonic() + seconds
-    pace = Pace(rate)
     waiting = iter(conversations)  # next() on a list iterator is atomic
     with ThreadPoolExecutor(connections) as pool:
-        workers = [pool.submit(_work, port, waiting, lambda: time.monotonic() < until, pace) for _ in range(connections)]
+        workers = [pool.submit(_work, port, waiting, lambda: time.monotonic() < until) for _ in range(connections)]
         return [replies for worker in workers for replies in worker.result()]
 
 
-def _work(port: int, waiting: Iterator[Conversation], goes_on: Callable[[], bool], pace: Pace) -> list[list[Reply]]:
+def _work(port: int, waiting: Iterator[Conversation], goes_on: Callable[[], bool]) -> list[list[Reply]]:
     connection, done = Connection(port), list[list[Reply]]()
     try:
         while goes_on() and (conversation := next(waiting, None)) is not None:
-            replies = []
-            for request in conversation.requests():
-                pace.wait()
-                replies.append(connection.send(request))
-            done.append(replies)
+            done.append([connection.send(request) for request in conversation.requests()])
     finally:
         connection.close()
     return done

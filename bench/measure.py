@@ -30,16 +30,11 @@ class Traffic(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of request. requests: how many a round sends at a fixed rate, and how many one by one. rate: of the first, a second.
-
-    Processor time is compared at equal rates: where each server goes as fast as it can, the peers of the quicker one never sleep,
-    and what it costs to wake them is charged to the slower one alone.
-    """
+    """One kind of request. requests: how many a round sends at `CONCURRENCY`, and how many one by one."""
 
     shape: Shape
     traffic: Traffic
     requests: tuple[int, int]
-    rate: float | None
     stream: bool = False
 
     @property
@@ -48,12 +43,12 @@ class Case:
 
 
 CASES = (
-    Case(SMALL, Traffic.NAMED, (512, 256), 200.0),
-    Case(MEDIUM, Traffic.NAMED, (512, 256), 200.0),
-    Case(MEDIUM, Traffic.DERIVED, (256, 128), 200.0),
-    Case(MEDIUM, Traffic.FRESH, (256, 128), 200.0),
-    Case(LARGE, Traffic.NAMED, (128, 64), 50.0),
-    Case(SMALL, Traffic.NAMED, (64, 8), None, stream=True),
+    Case(SMALL, Traffic.NAMED, (512, 256)),
+    Case(MEDIUM, Traffic.NAMED, (512, 256)),
+    Case(MEDIUM, Traffic.DERIVED, (256, 128)),
+    Case(MEDIUM, Traffic.FRESH, (256, 128)),
+    Case(LARGE, Traffic.NAMED, (128, 64)),
+    Case(SMALL, Traffic.NAMED, (64, 8), stream=True),
 )
 
 
@@ -96,7 +91,7 @@ def run(servers: Sequence[Server], cases: Sequence[Case], effort: Effort, told: 
 
 def _sample(server: Server, case: Case, effort: Effort) -> Sample:
     many, few = (max(GROWTH, round(requests * effort.share)) for requests in case.requests)
-    seconds, replies = _measured(server, case, many, CONCURRENCY, effort.seconds, case.rate)
+    seconds, replies = _measured(server, case, many, CONCURRENCY, effort.seconds)
     cpu = seconds / len(replies)
     _, replies = _measured(server, case, few, 1, effort.seconds)
     return Sample(
@@ -107,16 +102,14 @@ def _sample(server: Server, case: Case, effort: Effort) -> Sample:
     )
 
 
-def _measured(
-    server: Server, case: Case, requests: int, connections: int, seconds: float, rate: float | None = None
-) -> tuple[float, list[Reply]]:
+def _measured(server: Server, case: Case, requests: int, connections: int, seconds: float) -> tuple[float, list[Reply]]:
     """Processor seconds and replies of that many requests. The requests that open the conversations come before and do not count."""
     opening, going_on = _conversations(case, requests)
     opened = converse(server.port, opening, connections, seconds)
     before = server.cpu_seconds()
     if case.traffic is not Traffic.FRESH:
         going_on = going_on[: len(opened)]
-    done = converse(server.port, going_on, connections, seconds, rate)
+    done = converse(server.port, going_on, connections, seconds)
     spent = server.cpu_seconds() - before
     if case.traffic is not Traffic.FRESH:
         _check_sessions(done)
