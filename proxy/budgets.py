@@ -40,10 +40,15 @@ class Spending(msgspec.Struct, frozen=True, gc=False):
     spent: float | None = None
 
 
+def wanted_output(request: Request) -> int:
+    """The most output tokens that the request's answer may have: the client's own limit, for each choice."""
+    return (LARGEST_OUTPUT if request.max_output is None else max(request.max_output, 0)) * request.choices
+
+
 def estimate(request: Request, token_limit: int | None) -> Estimate:
     """What to reserve: a token of text is at least a byte, so the body's size bounds the input; the client's limit bounds the answer."""
     bound = request.text_bytes + TEMPLATE_TOKENS
-    wanted = LARGEST_OUTPUT * request.choices if request.max_output is None else max(request.max_output, 0) * request.choices
+    wanted = wanted_output(request)
     share = MODEST_OUTPUT if token_limit is None else max(USEFUL_OUTPUT, min(MODEST_OUTPUT, token_limit // 8))
     floor = min(USEFUL_OUTPUT * request.choices, wanted)
     return Estimate(bound, request.attachments * ATTACHMENT_TOKENS, wanted, min(share * request.choices, wanted), floor)

@@ -114,9 +114,7 @@ def admit(
         return _refused(plan, spending.refused, spending)
     if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
-    _look(plan, record, place, counts, request, history, prints, policy)
-    if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
-        plan = _last_step(plan, spending.last, spending)
+    plan = _weigh(plan, record, place, counts, request, history, prints, policy, spending)
     plan.armed = plan.serve is Serve.FORWARD and any(detector.armed(place.trail, counts, policy) for detector in _active(policy))
     plan.edits = edits_of(plan, place, request, history, prints, policy, attempt=0)
     return plan
@@ -137,10 +135,26 @@ def _observed(
     if spending.refused is not None:
         _refused(plan, spending.refused, spending)
     elif not (place.current and place.lane.stop is not None):
-        _look(plan, record, place, counts, request, history, prints, policy)
-        if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
-            plan = _last_step(plan, spending.last, spending)
+        plan = _weigh(plan, record, place, counts, request, history, prints, policy, spending)
     plan.serve = Serve.FORWARD
+    return plan
+
+
+def _weigh(
+    plan: Admission,
+    record: Record,
+    place: Place,
+    counts: Tally,
+    request: Request,
+    history: History,
+    prints: Fingerprints,
+    policy: Policy,
+    spending: Spending,
+) -> Admission:
+    """What the trail shows; a budget's last call concludes, unless the trail ends the run anyway."""
+    _look(plan, record, place, counts, request, history, prints, policy)
+    if spending.last is not None and plan.action is not Action.STOP and _can_conclude(request, policy):
+        return _last_step(plan, spending.last, spending)
     return plan
 
 

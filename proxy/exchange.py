@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from proxy.budgets import clamp, estimate
+from proxy.budgets import clamp, wanted_output
 from proxy.calls import Calls, Quirks, Refusal, is_stream
 from proxy.client import Client, ClientGone, Fields
 from proxy.dialects import Dialect
@@ -157,7 +157,7 @@ class Exchange:
         return msgspec.structs.replace(
             edits,
             ask_usage=request.stream and not request.wants_usage,
-            max_output=clamp(request, granted, estimate(request, None).output),
+            max_output=clamp(request, granted, wanted_output(request)),
         )
 
     async def _whole(self, response: Response) -> None:
