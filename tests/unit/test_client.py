@@ -28,6 +28,11 @@ def client_of(conversation: Conversation, *headers: tuple[bytes, bytes]) -> Clie
     return Client({"headers": list(headers)}, conversation.receive, conversation.send)
 
 
+async def serve_for_ever(client: Client) -> None:
+    async with client:
+        await asyncio.Event().wait()
+
+
 async def body_of(*pieces: bytes, coding: str | None = None, limit: int = 1 << 20, length: bytes | None = None) -> bytes:
     headers = [(b"content-encoding", coding.encode())] if coding is not None else []
     headers += [(b"content-length", length)] if length is not None else []
@@ -392,12 +397,7 @@ async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
     conversation = Conversation()
     client = client_of(conversation)
     await client.body(10)
-
-    async def serve() -> None:
-        async with client:
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(serve())
+    task = asyncio.create_task(serve_for_ever(client))
     await asyncio.sleep(0)
     task.cancel()
 
@@ -412,12 +412,7 @@ async def test_a_cancellation_from_outside_wins_over_a_client_that_leaves() -> N
     conversation = Conversation()
     client = client_of(conversation)
     await client.body(10)
-
-    async def serve() -> None:
-        async with client:
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(serve())
+    task = asyncio.create_task(serve_for_ever(client))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     conversation.gone.set()
