@@ -1,88 +1,20 @@
 """What operators see: exact series and log lines for given events, whatever clients write into them."""
 
 import json
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import product
-from pathlib import Path
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from proxy import __version__, events, telemetry
+from proxy import __version__, events
 from proxy.dialects import DIALECTS
-from proxy.events import Event, ExchangeEnded, FindingSeen, NudgeEnded, StoreChanged, StoreFailed, UnjudgedEnded
+from proxy.events import Event, FindingSeen, NudgeEnded, StoreChanged, StoreFailed, UnjudgedEnded
 from proxy.models import Action, Reason
 from proxy.policy import Mode
-from proxy.telemetry import DIRECTORY_VARIABLE, OTHER, Telemetry, registry_for
-
-ROOT = Path(__file__).parents[2]
-MODELS = ("gpt-5", "gpt-*", "claude-*")
-NOON = 1_700_000_000.0625
-
-Series = tuple[str, frozenset[tuple[str, str]]]
-
-
-class Seen:
-    """A Telemetry with everything it wrote."""
-
-    def __init__(self, **options: Any) -> None:
-        self.lines: list[bytes] = []
-        settings: dict[str, Any] = {"models": MODELS, "log": self.lines.append, "clock": lambda: NOON} | options
-        self.telemetry = Telemetry(CollectorRegistry(), **settings)
-        self.at_start = self.samples()
-
-    def samples(self) -> dict[Series, float]:
-        return samples_of(self.telemetry.exposition(None)[0].decode())
-
-    def moved(self) -> dict[str, float]:
-        """Every series that changed since the start, as `name{label="value"}`; histogram buckets left out."""
-        return {
-            spelled(series): value
-            for series, value in self.samples().items()
-            if value != self.at_start.get(series) and not series[0].endswith("_bucket")
-        }
-
-    def logged(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.lines]
-
-
-def families(text: str) -> list[Metric]:
-    return list(parse_text(text))
-
-
-def samples_of(text: str) -> dict[Series, float]:
-    return {(sample.name, frozenset(sample.labels.items())): sample.value for family in families(text) for sample in family.samples}
-
-
-def spelled(series: Series) -> str:
-    name, labels = series
-    return name.removeprefix("lastcall_") + "{" + ",".join(f"{key}={value}" for key, value in sorted(labels)) + "}"
-
-
-def exchange(**fields: Any) -> ExchangeEnded:
-    settings: dict[str, Any] = {"dialect": "chat", "model": "gpt-5", "session": "s", "lane": 0, "step": 1, "action": Action.ALLOW}
-    return ExchangeEnded(**settings | fields)
-
-
-def after(*happened: Event, **options: Any) -> Seen:
-    """A Telemetry that saw these events."""
-    seen = Seen(**options)
-    for event in happened:
-        seen.telemetry.emit(event)
-    return seen
-
+from proxy.telemetry import OTHER, registry_for
+from tests.counted import MODELS, Seen, after, exchange, samples_of, spelled
 
 SECONDS = {"overhead_seconds": 0.25, "upstream_seconds": 3.0, "first_byte_seconds": 0.5}
 REQUESTS = "requests_total{action=allow,dialect=chat,outcome=completed}"
@@ -346,143 +278,7 @@ def test_openmetrics_is_served_to_those_who_ask() -> None:
     assert list(parse_openmetrics(body.decode()))  # type: ignore[no-untyped-call]
 
 
-def test_names_follow_the_prometheus_rules() -> None:
-    """Prefix, snake case, counters end in _total, durations in seconds, everything explained."""
-    text = Seen().telemetry.exposition(None)[0].decode()
-    for family in families(text):
-        assert re.fullmatch("lastcall(_[a-z]+)+", family.name)
-        assert family.documentation.endswith(".")
-        for sample in family.samples:
-            assert (family.type == "counter") == sample.name.endswith("_total")
-            assert (family.type == "histogram") == ("_seconds" in sample.name)
-            assert all(re.fullmatch("[a-z]+", label) for label in sample.labels)
-
-
-def test_the_documentation_lists_every_metric_with_its_labels() -> None:
-    """docs/metrics.md and the exposition name the same metrics, types, labels and, where a row lists them, label values."""
-    listed_elsewhere = {"reason", "detector", "model", "version"}
-
-    def facts(kind: str, labels: Iterable[tuple[str, str]]) -> tuple[str, set[tuple[str, str]]]:
-        return kind, {(label, "" if label in listed_elsewhere else value) for label, value in labels if label != "le"}
-
-    rows = re.findall(r"^\| `(lastcall_\w+)` \| (\w+) \| (.*?) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
-    documented = {
-        name: facts(kind, [(label, value) for label, values in re.findall(r"`(\w+)`: ([^;]*)", cell) for value in values.split(", ")])
-        for name, kind, cell in rows
-    }
-    actual = {
-        family.name + ("_total" if family.type == "counter" else ""): facts(
-            family.type, [pair for sample in family.samples for pair in sample.labels.items()]
-        )
-        for family in families(Seen().telemetry.exposition(None)[0].decode())
-    }
-    assert documented == actual
-
-
 def test_one_process_reports_its_own_memory_and_processor_time() -> None:
     """Without a shared directory, the usual process_* metrics are there."""
     names = {family.name for family in registry_for(None).collect()}
     assert {"process_cpu_seconds", "process_resident_memory_bytes"} <= names
-
-
-def test_sharing_is_refused_where_nothing_would_be_shared(tmp_path: Path) -> None:
-    """The variable must have been set before the process started; the error names it, its value and the fix."""
-    with pytest.raises(RuntimeError, match=f"{DIRECTORY_VARIABLE} was None when this process started; set it"):
-        registry_for(str(tmp_path))
-
-
-WORKER = """
-import os, sys, time
-from proxy.events import ExchangeEnded
-from proxy.models import Action
-from proxy.telemetry import DIRECTORY_VARIABLE, Telemetry, registry_for
-
-telemetry = Telemetry(registry_for(os.environ[DIRECTORY_VARIABLE]), models=[], log=len, clock=time.time)
-telemetry.exchange_started()
-for _ in range(int(sys.argv[1])):
-    telemetry.emit(ExchangeEnded(dialect="chat", model="m", session="s", lane=0, step=1, action=Action.ALLOW, overhead_seconds=0.25))
-print("ready", flush=True)
-for _ in sys.stdin:
-    body, _ = telemetry.exposition(None)
-    print(body.decode() + "# end", flush=True)
-"""
-
-
-class Worker:
-    """One worker process that has `count` exchanges behind it and one under way."""
-
-    def __init__(self, directory: Path, count: int) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(count)],
-            env={**os.environ, DIRECTORY_VARIABLE: str(directory)},
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
-
-    def scrape(self) -> dict[str, float]:
-        """Every series with its value; none may be there twice."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("scrape\n")
-        self.process.stdin.flush()
-        text = "".join(iter(self.process.stdout.readline, "# end\n"))
-        samples = {spelled(series): value for series, value in samples_of(text).items()}
-        assert len(samples) == sum(1 for line in text.splitlines() if line and not line.startswith("#"))
-        return samples
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-@contextmanager
-def workers(directory: Path, counts: list[int]) -> Iterator[list[Worker]]:
-    """One process for each count, ended by the end of the block."""
-    running: list[Worker] = []
-    try:
-        for count in counts:
-            running.append(Worker(directory, count))
-        yield running
-    finally:
-        for worker in running:
-            worker.kill()
-
-
-BELOW_A_SECOND = "overhead_seconds_bucket{dialect=chat,le=1.0,streamed=false}"
-
-
-def test_any_of_four_workers_answers_with_the_sum_of_all(tmp_path: Path) -> None:
-    """Counters, histograms and gauges add up; a worker killed takes its gauge along and leaves its counts."""
-    with workers(tmp_path, [1, 2, 3, 4]) as running:
-        for worker in running:
-            seen = worker.scrape()
-            assert (seen[REQUESTS], seen["in_flight{}"], seen["store_up{}"]) == (10, 4, 1)
-            assert (seen[BELOW_A_SECOND], seen["overhead_seconds_sum{dialect=chat,streamed=false}"]) == (10, 2.5)
-            assert seen[f"build_info{{version={__version__}}}"] == 1
-            assert not [name for name in seen if "pid=" in name or "_created" in name]
-        running[0].kill()
-        seen = running[1].scrape()
-        assert (seen[REQUESTS], seen["in_flight{}"]) == (10, 3)
-
-
-def test_a_worker_shows_the_same_series_as_a_single_process(tmp_path: Path) -> None:
-    """Several workers change how values are kept, not what is there to query."""
-    with workers(tmp_path, [0]) as [worker]:
-        shared = set(worker.scrape())
-    assert shared == {spelled(series) for series in Seen(models=()).at_start}
-
-
-def test_gauges_stay_as_long_as_their_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that runs is alive, also one that may not be signalled; one that is gone is forgotten."""
-    monkeypatch.setattr(telemetry, "_shared_directory", str(tmp_path))
-    registry = registry_for(str(tmp_path))
-    with workers(tmp_path, [1]), monkeypatch.context() as patched:
-        assert registry.get_sample_value("lastcall_in_flight") == 1
-        patched.setattr(os, "kill", Mock(side_effect=PermissionError))
-        assert registry.get_sample_value("lastcall_in_flight") == 1
-        patched.setattr(os, "kill", Mock(side_effect=ProcessLookupError))
-        assert registry.get_sample_value("lastcall_in_flight") is None

@@ -1,112 +1,37 @@
 """Every metric and every log line, made from events: the one door to prometheus_client.
 
-Nothing else counts or logs. A metric's labels come from closed sets (enums, dialects, configured model names), so that the number of
-series is fixed at start; what a client wrote (session, tool, model) appears in log lines only, cut and made printable. What each
-metric means is told to operators in docs/metrics.md.
+Nothing else counts or logs. `metrics` declares what is counted, `shared` puts several workers together. Labels come from closed sets, so
+that the number of series is fixed at start; what a client wrote (session, tool, model) appears in log lines only, cut and made printable.
 """
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from typing import Literal, TypeVar, assert_never
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, disable_created_metrics
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 
 from proxy import __version__
-from proxy.dialects import DIALECTS
-from proxy.events import (
-    Event,
-    ExchangeEnded,
-    NudgeOutcome,
-    Outcome,
-    StoreChanged,
-    StoreFailed,
-    StoreOperation,
-    UnjudgedEnded,
-    UpstreamError,
-)
+from proxy.events import Event, ExchangeEnded, Outcome, StoreChanged, StoreFailed, StoreOperation, UnjudgedEnded, UpstreamError
 from proxy.models import Action, Reason
 from proxy.policy import Mode
+from proxy.telemetry import metrics
+from proxy.telemetry.metrics import FLAGS, OTHER, Known, Metric
+from proxy.telemetry.shared import DIRECTORY_VARIABLE, exposition, registry_for, registry_of_workers
+
+__all__ = ["DIRECTORY_VARIABLE", "OTHER", "LogLevel", "Telemetry", "exposition", "registry_for", "registry_of_workers"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-
-DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable with the directory through which the workers of one server share their counts."""
-
-OTHER = "_other"
-"""Label value of everything outside a closed set."""
-
-# prometheus_client chose where values live when it was imported above, and cannot change its mind.
-_shared_directory = os.environ.get(DIRECTORY_VARIABLE)
 
 _LEVELS: dict[LogLevel, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _MAX_TEXT = 200
 _MAX_MODELS_REMEMBERED = 1024
-_STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
-_FLAGS = ("false", "true")
-
-_OVERHEAD_BUCKETS = (50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 1.0)
-_UPSTREAM_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
-_FIRST_BYTE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
 
 _Child = TypeVar("_Child", bound=MetricWrapperBase)
-
-
-class _Workers:
-    """Adds up what all workers of one server wrote to their shared directory."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = Path(directory)
-        self._files = MultiProcessCollector(None, directory)  # type: ignore[no-untyped-call]
-
-    def collect(self) -> Iterable[Metric]:
-        self._forget_dead()
-        metrics: Iterable[Metric] = self._files.collect()  # type: ignore[no-untyped-call]
-        return metrics
-
-    def _forget_dead(self) -> None:
-        """Removes the gauges of workers that died: nothing tells a worker of another's end. Their counters stay, or sums would fall."""
-        for file in self._directory.glob("gauge_live*_*.db"):
-            if not _alive(int(file.stem.rpartition("_")[2])):
-                file.unlink(missing_ok=True)
-
-
-class _SharedRegistry(CollectorRegistry):
-    """The registry of a worker among several: its metrics are read back from the shared files, so registering them changes nothing."""
-
-    def __init__(self, directory: str) -> None:
-        super().__init__(support_collectors_without_names=True)
-        super().register(_Workers(directory))
-
-    def register(self, collector: Collector) -> None:
-        """Ignored: what this worker counts is in the files already and must not appear twice."""
-
-
-def registry_for(directory: str | None) -> CollectorRegistry:
-    """The registry behind /metrics: of this process (None), or of all workers that share `directory`.
-
-    The supervisor makes a fresh, private directory for each start and sets `DIRECTORY_VARIABLE` to it in the environment that its
-    workers are born with. Raises `RuntimeError` when it was not set so in this process, since then nothing would be shared.
-    """
-    if directory is None:
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        return registry
-    if directory != _shared_directory:
-        raise RuntimeError(
-            f"metrics cannot be shared through {directory!r}: {DIRECTORY_VARIABLE} was {_shared_directory!r} when this process "
-            "started; set it in the environment before the workers are started"
-        )
-    return _SharedRegistry(directory)
 
 
 class _Children(dict[tuple[str | None, ...], _Child]):
@@ -205,8 +130,9 @@ class Telemetry:
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
         self._model_label = _labeller(models)
+        self._known: dict[Known, Sequence[str]] = {Known.MODELS: tuple(dict.fromkeys((*models, OTHER)))}
         self._make_judgement_metrics()
-        self._make_upstream_metrics(dict.fromkeys((*models, OTHER)))
+        self._make_upstream_metrics()
         self._make_server_metrics()
 
     def exchange_started(self) -> None:
@@ -218,12 +144,8 @@ class Telemetry:
         self._in_flight.dec()
 
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
-        """The body and content type for /metrics. With several workers it reads files for some milliseconds: call it in a thread."""
-        try:
-            encode, content_type = choose_encoder(accept or "")
-        except TypeError:  # a version in `accept` that is no number
-            encode, content_type = choose_encoder("")
-        return encode(self._registry), content_type
+        """The body and content type for /metrics; see `exposition`."""
+        return exposition(self._registry, accept)
 
     def emit(self, event: Event) -> None:
         """Counts one event and logs it, with the time it has now."""
@@ -259,55 +181,48 @@ class Telemetry:
             case _:
                 assert_never(event)
 
-    def _counters(self, name: str, meaning: str, **labels: Iterable[str]) -> _Children[Counter]:
-        return _Children(Counter(name, meaning, tuple(labels), registry=self._registry), *labels.values())
+    def _counter(self, metric: Metric) -> Counter:
+        return Counter(metric.name, metric.help, metric.label_names, registry=self._registry)
 
-    def _histograms(self, name: str, meaning: str, buckets: Sequence[float]) -> _Children[Histogram]:
-        histogram = Histogram(name, meaning, ("dialect", "streamed"), buckets=buckets, registry=self._registry)
-        return _Children(histogram, _dialects(), _FLAGS)
+    def _counters(self, metric: Metric) -> _Children[Counter]:
+        return _Children(self._counter(metric), *metric.label_values(self._known))
+
+    def _histograms(self, metric: Metric) -> _Children[Histogram]:
+        histogram = Histogram(metric.name, metric.help, metric.label_names, buckets=metric.buckets, registry=self._registry)
+        return _Children(histogram, *metric.label_values(self._known))
+
+    def _gauge(self, metric: Metric) -> Gauge:
+        return Gauge(metric.name, metric.help, metric.label_names, multiprocess_mode=metric.workers, registry=self._registry)
 
     def _make_judgement_metrics(self) -> None:
-        counters = self._counters
-        self._requests = counters(
-            "lastcall_requests", "Requests on judged routes, by what was done.", dialect=_dialects(), action=Action, outcome=Outcome
-        )
+        self._requests = self._counters(metrics.REQUESTS)
         self._interventions = {
-            Action.NUDGE: counters("lastcall_nudges", "Requests that were nudged.", reason=Reason, mode=Mode),
-            Action.STOP: counters("lastcall_stops", "Requests that were stopped.", reason=Reason, mode=Mode),
-            Action.REFUSE: counters("lastcall_refusals", "Requests that were refused.", reason=Reason, mode=Mode),
+            Action.NUDGE: self._counters(metrics.NUDGES),
+            Action.STOP: self._counters(metrics.STOPS),
+            Action.REFUSE: self._counters(metrics.REFUSALS),
         }
-        rungs = (Action.NUDGE, Action.STOP)
-        self._findings = counters("lastcall_findings", "Rungs that detectors reached.", detector=Reason, action=rungs, mode=Mode)
-        self._nudge_outcomes = counters("lastcall_nudge_outcomes", "How nudged runs ended.", outcome=NudgeOutcome)
-        self._pruned = counters("lastcall_pruned_calls", "Tool calls left out of answers that were otherwise delivered.", reason=Reason)
-        self._unjudged = counters("lastcall_unjudged_requests", "Requests forwarded without judgement.", status=_STATUS_CLASSES)
+        self._findings = self._counters(metrics.FINDINGS)
+        self._nudge_outcomes = self._counters(metrics.NUDGE_OUTCOMES)
+        self._pruned = self._counters(metrics.PRUNED_CALLS)
+        self._unjudged = self._counters(metrics.UNJUDGED_REQUESTS)
 
-    def _make_upstream_metrics(self, models: Iterable[str]) -> None:
-        self._tokens = self._counters(
-            "lastcall_tokens", "Tokens spent upstream.", direction=("input", "output"), model=models, estimated=_FLAGS
-        )
-        self._upstream_calls = Counter("lastcall_upstream_calls", "Model calls sent upstream.", registry=self._registry)
-        self._upstream_errors = self._counters("lastcall_upstream_errors", "Model calls without a usable answer.", kind=UpstreamError)
-        self._overhead = self._histograms(
-            "lastcall_overhead_seconds", "Time Lastcall added before the upstream was asked.", _OVERHEAD_BUCKETS
-        )
-        self._upstream = self._histograms("lastcall_upstream_seconds", "Time from asking the upstream to its last byte.", _UPSTREAM_BUCKETS)
-        self._first_byte = self._histograms(
-            "lastcall_first_byte_seconds", "Time from a request to the first byte of its answer.", _FIRST_BYTE_BUCKETS
-        )
+    def _make_upstream_metrics(self) -> None:
+        self._tokens = self._counters(metrics.TOKENS)
+        self._upstream_calls = self._counter(metrics.UPSTREAM_CALLS)
+        self._upstream_errors = self._counters(metrics.UPSTREAM_ERRORS)
+        self._overhead = self._histograms(metrics.OVERHEAD)
+        self._upstream = self._histograms(metrics.UPSTREAM)
+        self._first_byte = self._histograms(metrics.FIRST_BYTE)
 
     def _make_server_metrics(self) -> None:
-        registry = self._registry
-        self._degraded = Counter("lastcall_degraded", "Exchanges judged from history alone, without the store.", registry=registry)
-        self._store_outages = Counter("lastcall_store_outages", "Times the store went away.", registry=registry)
-        self._store_errors = self._counters("lastcall_store_errors", "Store calls that failed.", operation=StoreOperation)
-        self._lines_dropped = Counter("lastcall_log_lines_dropped", "Log lines that could not be written.", registry=registry)
-        # Among several workers: the sum of those alive; 0 as soon as one of them has lost the store; the same everywhere.
-        self._in_flight = Gauge("lastcall_in_flight", "Exchanges under way.", multiprocess_mode="livesum", registry=registry)
-        self._store_up = Gauge("lastcall_store_up", "1 while the store answers, else 0.", multiprocess_mode="livemin", registry=registry)
-        build = Gauge("lastcall_build_info", "1, with the version as label.", ("version",), multiprocess_mode="livemax", registry=registry)
+        self._degraded = self._counter(metrics.DEGRADED)
+        self._store_outages = self._counter(metrics.STORE_OUTAGES)
+        self._store_errors = self._counters(metrics.STORE_ERRORS)
+        self._lines_dropped = self._counter(metrics.LOG_LINES_DROPPED)
+        self._in_flight = self._gauge(metrics.IN_FLIGHT)
+        self._store_up = self._gauge(metrics.STORE_UP)
         self._store_up.set(1)
-        build.labels(__version__).set(1)
+        self._gauge(metrics.BUILD_INFO).labels(__version__).set(1)
 
     def _count_judgement(self, event: ExchangeEnded) -> None:
         """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
@@ -326,7 +241,7 @@ class Telemetry:
             self._degraded.inc()
 
     def _count_upstream(self, event: ExchangeEnded) -> None:
-        shape = (event.dialect, _FLAGS[event.streamed])
+        shape = (event.dialect, FLAGS[event.streamed])
         self._overhead[shape].observe(event.overhead_seconds)
         if event.first_byte_seconds is not None:
             self._first_byte[shape].observe(event.first_byte_seconds)
@@ -335,7 +250,7 @@ class Telemetry:
             self._upstream[shape].observe(event.upstream_seconds)
         for error in event.upstream_errors:
             self._upstream_errors[error,].inc()
-        model, estimated = self._model_label(event.model[:_MAX_TEXT]), _FLAGS[event.usage_estimated]
+        model, estimated = self._model_label(event.model[:_MAX_TEXT]), FLAGS[event.usage_estimated]
         if event.input_tokens > 0:
             self._tokens["input", model, estimated].inc(event.input_tokens)
         if event.output_tokens > 0:
@@ -396,10 +311,6 @@ class Telemetry:
         return f"{self._second[1]}.{milliseconds:03d}Z"
 
 
-def _dialects() -> tuple[str, ...]:
-    return tuple(dialect.name for dialect in DIALECTS.values())
-
-
 def _level(event: ExchangeEnded) -> LogLevel:
     if event.outcome == Outcome.FAILED:
         return "error"
@@ -426,11 +337,3 @@ def _printable(text: str) -> str:
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)  # somebody else's process
-    return True
