@@ -71,6 +71,7 @@ class Exchange:
         self._first_byte: float | None = None
         self._opening: tuple[int, Fields] | None = None
         self._spoken: Head | None = None
+        self._sent: object = None
         self._said = ""
         self._session: Session
         self._plan: Admission
@@ -230,7 +231,7 @@ class Exchange:
         observed = self._set.policy.mode is Mode.OBSERVE and not self._whole_sent
         verdict = self._judge(answer) if forward.holding or observed else Verdict()
         if forward.spoke:
-            self._spoken = self._head(answer)
+            self._spoken, self._sent = self._head(answer), forward.sent
         if verdict.stop is not None and not forward.called:
             await self._stopped(answer)
         elif verdict.drop:
@@ -255,11 +256,9 @@ class Exchange:
         """What is left of a held answer; called: its calls went out before the rest was held."""
         self._went_through(answer)
         usage = answer.usage if self._session.request.wants_usage else None
-        calls = () if called else answer.choices[0].calls
-        notice = self._notice(pruned=True)
-        tail = self._dialect.stream_tail(
-            self._head(answer), "", calls, usage, notice, started=self._spoken is not None, choices=len(answer.choices), called=called
-        )
+        calls, choices = () if called else answer.choices[0].calls, len(answer.choices)
+        notice, head, started = self._notice(pruned=True), self._head(answer), self._spoken is not None
+        tail = self._dialect.stream_tail(head, "", calls, usage, notice, started=started, choices=choices, called=called, sent=self._sent)
         await self._write(tail, more=False)
 
     # ---- an answer of Lastcall's
@@ -339,7 +338,8 @@ class Exchange:
         if self._client.status is None:
             self._opening = (200, _STREAM)
         shown = usage if request.wants_usage else None
-        tail = self._dialect.stream_tail(head, text, calls, shown, notice, started=self._spoken is not None, choices=request.choices)
+        started = self._spoken is not None
+        tail = self._dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices, sent=self._sent)
         await self._write(tail, more=False)
 
     def _head(self, answer: Answer | None) -> Head:
@@ -347,7 +347,7 @@ class Exchange:
         created = int(self._set.wall())
         if answer is not None and answer.id:
             return Head(answer.id, answer.model or self._session.request.model, answer.created or created)
-        return Head(f"chatcmpl-lastcall-{self._set.new_id()}", self._session.request.model, created)
+        return Head(self._dialect.id_prefix + self._set.new_id(), self._session.request.model, created)
 
     def _notice(self, *, pruned: bool = False) -> Notice:
         finding = self._verdict.finding if pruned else None

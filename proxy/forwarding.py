@@ -20,7 +20,7 @@ class Forwarder:
     far must be cut. mute: nothing may go out before the decision.
 
     held: events not let go; holding: from some event on nothing was. spoke: events with data went out; called: calls among them, before
-    holding began. cut: the upstream need not go on.
+    holding began; sent: how far the stream had come then, in the reader's own words. cut: the upstream need not go on.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class Forwarder:
         self.holding = mute
         self.spoke = False
         self.called = False
+        self.sent: object = None
         self.cut = False
         self._dialect = dialect
         self._policy = policy
@@ -101,7 +102,7 @@ class Forwarder:
         called = bool(begun)
         self.reader.feed(event)
         if not self.holding and ((self._armed and self.reader.holds_call) or runaway(self._policy, begun)):
-            self.holding, self.called = True, called
+            self.holding, self.called, self.sent = True, called, self.reader.sent()
         out = self._dialect.without_usage(event) if self._strip else event
         if not self.holding:
             if self._dialect.terminator in out:

@@ -71,7 +71,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     """One entry of a request's history, in wire order.
 
     content: the raw JSON value (a string or a list of parts), b"" where the message had none. calls: an assistant's tool calls.
-    call_id: on tool results, the call they answer. failed: a tool result the client itself marked as an error.
+    call_id: on tool results, the call they answer. failed: a tool result the client itself marked as an error. place: the element of the
+    body's list it was read from, where one element holds several items or several make one.
     """
 
     role: Role
@@ -79,6 +80,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
     failed: bool = False
+    place: int = 0
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -132,12 +134,15 @@ class Edits(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Tokens of one upstream call as the provider reports them. cached ⊆ input, reasoning ⊆ output."""
+    """Tokens of one upstream call. input_tokens: all that was read, whatever a provider calls its input; cached and written (to the
+    provider's cache, which costs more) are disjoint parts of it. reasoning ⊆ output.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    written_tokens: int = 0
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):

@@ -30,14 +30,23 @@ class StreamReader(Protocol):
         """What has been said so far; `complete` once the stream ended as the dialect ends one."""
         ...
 
+    def sent(self) -> object:
+        """Where the stream stood before the event just fed, for `stream_tail` when this event is the first that is withheld.
+
+        A value of the dialect's own, None where it needs none.
+        """
+        ...
+
 
 class Dialect(Protocol):
     """The contract; `tests/contract/test_dialect.py` runs on every implementation.
 
-    keep_alive: bytes a client ignores in a stream. terminator: bytes that stand in the last event of every complete stream.
+    keep_alive: bytes a client ignores in a stream. terminator: bytes that stand in the last event of every complete stream. id_prefix:
+    begins the id of an answer that Lastcall makes.
     """
 
     name: str
+    id_prefix: str
     keep_alive: bytes
     terminator: bytes
 
@@ -80,11 +89,12 @@ class Dialect(Protocol):
         started: bool,
         choices: int,
         called: bool = False,
+        sent: object = None,
     ) -> bytes:
         """The events that bring a stream to its end: text, then calls, then finish, usage (if given) and terminator.
 
         started: whether events of this answer went out already, so that the opening event must not be repeated; called: whether calls
-        of it did. The notice stands in the last data event.
+        of it did; sent: how far it had come then, from the reader's `sent`. The notice stands in the last data event.
         """
         ...
 

@@ -13,6 +13,7 @@ class Chat:
     """Implements `Dialect`."""
 
     name = "chat"
+    id_prefix = "chatcmpl-lastcall-"
     keep_alive = chat_render.KEEP_ALIVE
     terminator = chat_stream.DONE
 
@@ -50,6 +51,7 @@ class Chat:
         started: bool,
         choices: int,
         called: bool = False,
+        sent: object = None,
     ) -> bytes:
         return chat_render.stream_tail(head, text, calls, usage, notice, started=started, choices=choices, called=called)
 

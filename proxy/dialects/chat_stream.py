@@ -71,6 +71,9 @@ class ChatReader:
             error=self._error,
         )
 
+    def sent(self) -> None:
+        """Chunks do not build on each other."""
+
     def _read(self, data: bytes) -> bool:
         """Reads one chunk; whether it belongs to the stream's end (a finish reason, usage without text, the terminator)."""
         if data.strip() == DONE:
