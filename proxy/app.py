@@ -16,8 +16,9 @@ import secrets
 import signal
 import socket
 import tempfile
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
 from typing import Any
 from urllib.parse import unquote
@@ -40,7 +41,7 @@ from proxy.output import Handler, Lines
 from proxy.policy import policy_of
 from proxy.sessions import Sessions
 from proxy.store import GuardedStore, MemoryStore, Store, open_store
-from proxy.telemetry import DIRECTORY_VARIABLE, Telemetry, registry_for
+from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, Telemetry, registry_for
 from proxy.upstream import Target, proxy_from
 from proxy.upstream.http import Upstream, tls_of
 
@@ -326,13 +327,20 @@ def _add_health(app: FastAPI, store: Callable[[], Store | None], config: Config)
         return {"status": "ok"}
 
 
-def _add_metrics(app: FastAPI, telemetry: Telemetry) -> None:
+def _add_metrics(app: FastAPI, telemetry: Telemetry | Supervised) -> None:
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         """Prometheus exposition; with several workers the sum of all."""
         telemetry.settle()
         body, content_type = await asyncio.to_thread(telemetry.exposition, request.headers.get("accept"))
         return Response(body, headers={"content-type": content_type})
+
+
+def _metrics_alone(telemetry: Telemetry | Supervised) -> FastAPI:
+    """What a port of its own serves."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    _add_metrics(app, telemetry)
+    return app
 
 
 def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
@@ -350,7 +358,7 @@ def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
         _log_what_libraries_say()
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # so a server that SIGINT has ended in good order hands it on
         if server.workers > 1:
-            _serve_workers(config, listener)
+            _serve_workers(config, listener, metrics)
         else:
             uvloop.run(_serve_here(config, listener, metrics))
 
@@ -360,9 +368,7 @@ async def _serve_here(config: Config, listener: socket.socket, metrics_listener:
     app = create_app(config)
     served = [(app, listener)]
     if metrics_listener is not None:
-        metrics = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-        _add_metrics(metrics, app.state.telemetry)
-        served.append((metrics, metrics_listener))
+        served.append((_metrics_alone(app.state.telemetry), metrics_listener))
     servers = [(uvicorn.Server(uvicorn.Config(one, **_uvicorn_options(config))), sock) for one, sock in served]
     running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -371,13 +377,30 @@ async def _serve_here(config: Config, listener: socket.socket, metrics_listener:
     await asyncio.gather(*running)
 
 
-def _serve_workers(config: Config, listener: socket.socket) -> None:
+def _serve_workers(config: Config, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
     with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
         os.environ[CONFIG_VARIABLE] = dump(config)
         workers = config.server.workers
         options = uvicorn.Config("proxy.app:from_environment", factory=True, workers=workers, **_uvicorn_options(config))
-        Workers(options, sockets=[listener]).run()
+        with _metrics_of_workers(config, directory, metrics_listener):
+            Workers(options, sockets=[listener]).run()
+
+
+@contextlib.contextmanager
+def _metrics_of_workers(config: Config, directory: str, listener: socket.socket | None) -> Iterator[None]:
+    """Where /metrics has a port of its own, the supervisor serves it: it outlives any worker, and a busy worker delays no scrape."""
+    if listener is None:
+        yield
+        return
+    server = uvicorn.Server(uvicorn.Config(_metrics_alone(Supervised(directory)), **_uvicorn_options(config)))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 class Workers(Multiprocess):

@@ -55,14 +55,11 @@ class ServerConfig(Section):
     max_body: Size = 32 * 1024 * 1024
     """Largest request body, after decompression."""
     metrics_port: Port | None = None
-    """Port of its own for /metrics; null serves it beside the API."""
+    """Port of its own for /metrics (of all workers together); null serves it beside the API."""
 
     @field_validator("metrics_port")
     @classmethod
     def _own_port(cls, value: int | None, info: ValidationInfo) -> int | None:
-        workers = info.data.get("workers", 1)
-        if value is not None and workers > 1:
-            raise fault(f"{value} would show one of server.workers: {workers}; use null, since /metrics beside the API sums them all")
         if value and value == info.data.get("port"):
             raise fault(f"{value} is the port of the API too; use another one, or null to serve metrics there")
         return value

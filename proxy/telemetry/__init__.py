@@ -21,9 +21,9 @@ from proxy.models import Action, Reason
 from proxy.policy import Mode
 from proxy.telemetry import metrics
 from proxy.telemetry.metrics import FLAGS, OTHER, Known, Metric
-from proxy.telemetry.shared import DIRECTORY_VARIABLE, exposition, registry_for, registry_of_workers
+from proxy.telemetry.shared import DIRECTORY_VARIABLE, Supervised, exposition, registry_for
 
-__all__ = ["DIRECTORY_VARIABLE", "OTHER", "LogLevel", "Telemetry", "exposition", "registry_for", "registry_of_workers"]
+__all__ = ["DIRECTORY_VARIABLE", "OTHER", "LogLevel", "Supervised", "Telemetry", "registry_for"]
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -144,7 +144,7 @@ class Telemetry:
         self._in_flight.dec()
 
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
-        """The body and content type for /metrics; see `exposition`."""
+        """The body and content type for /metrics, with everything that was emitted; see `exposition`."""
         return exposition(self._registry, accept)
 
     def emit(self, event: Event) -> None:

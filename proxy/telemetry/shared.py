@@ -68,9 +68,18 @@ def registry_for(directory: str | None) -> CollectorRegistry:
     return _SharedRegistry(directory)
 
 
-def registry_of_workers(directory: str) -> CollectorRegistry:
-    """For their supervisor, which counts nothing itself: what all workers that share `directory` counted."""
-    return _SharedRegistry(directory)
+class Supervised:
+    """What all workers that share `directory` counted, for their supervisor: it counts nothing itself, and outlives each of them."""
+
+    def __init__(self, directory: str) -> None:
+        self._registry = _SharedRegistry(directory)
+
+    def settle(self) -> None:
+        """Nothing waits here: a worker counts a tenth of a second after the event, by itself."""
+
+    def exposition(self, accept: str | None) -> tuple[bytes, str]:
+        """The body and content type for /metrics; see `exposition`."""
+        return exposition(self._registry, accept)
 
 
 def exposition(registry: CollectorRegistry, accept: str | None) -> tuple[bytes, str]:

@@ -1,7 +1,9 @@
 """/metrics after real exchanges: what is counted, once, and under labels from closed sets only."""
 
 import asyncio
+import os
 import re
+import signal
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -117,6 +119,34 @@ async def test_a_port_of_its_own_serves_metrics_alone(upstream: Upstream, http: 
             assert response.status == 404
         async with http.get(f"http://127.0.0.1:{port}/v1/models") as response:
             assert response.status == 404
+
+
+async def test_workers_are_summed_by_their_supervisor_on_a_port_of_its_own(
+    upstream: Upstream, http: aiohttp.ClientSession, redis_url: str
+) -> None:
+    """While a worker is killed too: its counts stay, its gauges go, and another takes its place."""
+    port = free_port()
+    config = f"{{server: {{workers: 2, metrics_port: {port}}}, store: {{url: '{redis_url}', timeout: 5s}}}}"
+    with process(upstream.url, config=config) as served:
+        requests = 'lastcall_requests_total{action="allow",dialect="chat",outcome="completed"}'
+
+        async def counted(value: float) -> dict[str, float]:
+            async with asyncio.timeout(5):
+                while (got := await samples(http, f"http://127.0.0.1:{port}/metrics")).get(requests) != value:  # noqa: ASYNC110 - as Prometheus would
+                    await asyncio.sleep(0.05)
+            return got
+
+        upstream.model = looping(lambda _: DONE)
+        for _ in range(8):
+            await Agent(http, served.v1).run()
+        await counted(8)
+        os.kill(served.workers()[0], signal.SIGKILL)
+        got = await counted(8)
+        assert got["lastcall_store_up"] == 1
+        async with http.get(f"{served.url}/metrics") as response:
+            assert response.status == 404
+        served.terminate()
+        assert served.ended(within=20) == 0
 
 
 async def test_health_is_told_apart(upstream: Upstream, http: aiohttp.ClientSession) -> None:

@@ -67,3 +67,16 @@ def test_the_documentation_lists_every_metric_with_its_labels() -> None:
         for family in families(Seen().telemetry.exposition(None)[0].decode())
     }
     assert documented == actual
+
+
+def test_the_table_of_opentelemetry_names_speaks_of_metrics_that_exist() -> None:
+    """With label values that they have."""
+    section = (ROOT / "docs/metrics.md").read_text().partition("## Names in OpenTelemetry")[2].partition("\n## ")[0]
+    mapped = re.findall(r"^\| `(lastcall_\w+)(?:\{(\w+)(?:=\"(\w+)\")?\})?`", section, re.MULTILINE)
+    table = {metric.name: metric for metric in metrics.TABLE}
+
+    assert mapped
+    for name, label, value in mapped:
+        values = dict(zip(table[name].label_names, table[name].label_values(KNOWN), strict=True))
+        assert not label or label in values
+        assert not value or value in values[label]

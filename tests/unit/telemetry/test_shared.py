@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from proxy import __version__
-from proxy.telemetry import DIRECTORY_VARIABLE, registry_for, registry_of_workers, shared
+from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, registry_for, shared
 from tests.counted import Seen, samples_of, spelled
 
 ROOT = Path(__file__).parents[3]
@@ -102,15 +102,20 @@ def test_any_of_four_workers_answers_with_the_sum_of_all(tmp_path: Path) -> None
         assert (seen[REQUESTS], seen["in_flight{}"]) == (10, 3)
 
 
+def series(supervised: Supervised) -> dict[str, float]:
+    return {spelled(one): value for one, value in samples_of(supervised.exposition(None)[0].decode()).items()}
+
+
 def test_the_supervisor_tells_what_its_workers_counted(tmp_path: Path) -> None:
     """Without being one of them, and after their end too."""
     with workers(tmp_path, [1, 2]):
-        registry = registry_of_workers(str(tmp_path))
-        asked = {"dialect": "chat", "action": "allow", "outcome": "completed"}
-        assert registry.get_sample_value("lastcall_requests_total", asked) == 3
-        assert registry.get_sample_value("lastcall_in_flight") == 2
-    assert registry.get_sample_value("lastcall_requests_total", asked) == 3
-    assert registry.get_sample_value("lastcall_in_flight") is None
+        supervised = Supervised(str(tmp_path))
+        supervised.settle()
+        seen = series(supervised)
+        assert (seen[REQUESTS], seen["in_flight{}"]) == (3, 2)
+    seen = series(supervised)
+    assert seen[REQUESTS] == 3
+    assert "in_flight{}" not in seen
 
 
 def test_a_worker_shows_the_same_series_as_a_single_process(tmp_path: Path) -> None:
