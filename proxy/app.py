@@ -6,7 +6,6 @@ error boundary is `Front.__call__`.
 
 import asyncio
 import contextlib
-import fnmatch
 import gc
 import itertools
 import logging
@@ -36,6 +35,7 @@ from proxy.dialects import DIALECTS, Dialect
 from proxy.errors import BadRequest, ProxyError, StoreUnavailable, UpstreamFailed
 from proxy.events import UnjudgedEnded
 from proxy.exchange import Exchange, Setting, Way
+from proxy.globs import fits
 from proxy.listening import listen, url_of
 from proxy.output import Handler, Lines
 from proxy.policy import policy_of
@@ -295,7 +295,7 @@ def _serves(config: UpstreamConfig) -> Callable[[str, str], bool]:
     models: Sequence[str] = config.models
     anything = "*" in models
     dialects = frozenset(config.dialects)
-    return lambda dialect, model: dialect in dialects and (anything or any(fnmatch.fnmatchcase(model, glob) for glob in models))
+    return lambda dialect, model: dialect in dialects and (anything or fits(model, models))
 
 
 async def _no_route(request: Request, _: Exception) -> Response:

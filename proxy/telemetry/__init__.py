@@ -6,7 +6,6 @@ that the number of series is fixed at start; what a client wrote (session, tool,
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import product
 from typing import Literal, TypeVar, assert_never
@@ -17,6 +16,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from proxy import __version__
 from proxy.events import Event, ExchangeEnded, Outcome, StoreChanged, StoreFailed, StoreOperation, UnjudgedEnded, UpstreamError
+from proxy.globs import entry_for
 from proxy.models import Action, Reason
 from proxy.policy import Mode
 from proxy.telemetry import metrics
@@ -320,11 +320,11 @@ def _level(event: ExchangeEnded) -> LogLevel:
 
 def _labeller(models: Sequence[str]) -> Callable[[str], str]:
     """Maps a model's name to the configured entry that stands for it: its own, else the first glob that matches, else `_other`."""
-    exact = frozenset(models)
+    entries = tuple(models)
 
     @lru_cache(_MAX_MODELS_REMEMBERED)
     def label(model: str) -> str:
-        return model if model in exact else next((glob for glob in models if fnmatchcase(model, glob)), OTHER)
+        return entry_for(model, entries) or OTHER
 
     return label
 
