@@ -12,13 +12,13 @@ from bench.transcripts import Shape, Transcript, call
 from proxy.budgets import Spending
 from proxy.config import load as load_config
 from proxy.dialects import DIALECTS
-from proxy.engine import Result, admit, conclude, judge
+from proxy.engine import Case, Result, admit, conclude, judge
 from proxy.fingerprint import Fingerprints
-from proxy.lanes import Asker, Place, absorb
-from proxy.models import Answer, Choice, Request, ToolCall
+from proxy.lanes import Asker, Place
+from proxy.models import Answer, Choice, ToolCall
 from proxy.policy import policy_of
 from proxy.state import Record, dump, load
-from proxy.trail import History, read
+from proxy.trail import read
 
 CALLS = (20, 200, 2_000)
 _SECONDS = 0.25  # spent on each step
@@ -47,35 +47,30 @@ class Scene:
         self._asker = Asker(named=True, began=1.0)
         self._body = transcript.body(1, calls)
         self._made = ToolCall(f"call_{calls}", *call(calls))
-        known = Record(1, _KEY)
-        self._absorbed(known, *self._read(transcript.body(1, calls - 1)))
-        self._known = dump(known)
-        self._request, self._history = self._read(self._body)
+        known = self._case(transcript.body(1, calls - 1))
+        known.take(Record(1, _KEY))
+        self._known = dump(known.record)
 
     def steps(self) -> dict[str, Callable[[], object]]:
         """What to time, by name. Steps that change a record get one of their own each time, whose loading is a step itself."""
-        request, history, prints, asker, policy = self._request, self._history, self._prints, self._asker, self._policy
-        record = load(self._known, _KEY)
-        place = self._absorbed(record, request, history)
+        case = self._case(self._body)
+        case.take(load(self._known, _KEY))
         answer = Answer((Choice("", (self._made,), "tool_calls"),), complete=True)
         result = Result(2.0, full=True, calls=(self._made,))
         return {
             "parse": lambda: _CHAT.parse(self._body),
-            "history": lambda: read(request, prints),
+            "history": lambda: read(case.request, self._prints),
             "load": lambda: load(self._known, _KEY),
-            "absorb": lambda: self._absorbed(record, request, history),
-            "admit": lambda: admit(record, place, request, history, prints, asker, policy, Spending()),
-            "judge": lambda: judge(place, answer, prints, policy),
-            "conclude": lambda: conclude(record, place, request, history, prints, asker, policy, result),
-            "dump": lambda: dump(record),
+            "absorb": lambda: case.take(case.record),
+            "admit": lambda: admit(case, Spending()),
+            "judge": lambda: judge(case, answer),
+            "conclude": lambda: conclude(case, result),
+            "dump": lambda: dump(case.record),
         }
 
-    def _read(self, body: bytes) -> tuple[Request, History]:
+    def _case(self, body: bytes) -> Case:
         request = _CHAT.parse(body)
-        return request, read(request, self._prints)
-
-    def _absorbed(self, record: Record, request: Request, history: History) -> Place:
-        return absorb(record, request, history, self._prints, self._asker, whole=False)
+        return Case(request, read(request, self._prints), self._prints, self._policy, self._asker, Record(0, 0), Place.nowhere())
 
 
 def timings(lengths: Sequence[int] = CALLS) -> list[Timing]:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from proxy.budgets import usage_of
+from proxy.budgets import clamp, usage_of, wanted_output
 from proxy.client import Client
 from proxy.dialects import Dialect
 from proxy.dialects.sse import Splitter
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.events import UpstreamError
 from proxy.models import Answer, Edits, Usage
+from proxy.policy import Mode
 from proxy.sessions import Session
 from proxy.store import Settlement
 from proxy.upstream.http import Response, Upstream
@@ -99,7 +100,7 @@ class Calls:
 
         Raises `UpstreamFailed`, then already settled.
         """
-        edits = self._without_known_quirks(edits)
+        edits = self._without_known_quirks(self._with_wishes(edits))
         left_out: list[str] = []
         while True:
             answer = await self._send_once(edits)
@@ -112,6 +113,17 @@ class Calls:
                 return answer
             left_out.append(rejected)
             edits = less
+
+    def _with_wishes(self, edits: Edits) -> Edits:
+        """The edits with what Lastcall itself wants of the upstream: a stream's usage, and no more output than was granted."""
+        session, request = self._session, self._session.request
+        if session.policy.mode is Mode.OBSERVE:
+            return edits
+        return msgspec.structs.replace(
+            edits,
+            ask_usage=request.stream and not request.wants_usage,
+            max_output=clamp(request, session.granted, wanted_output(request)),
+        )
 
     def _without_known_quirks(self, edits: Edits) -> Edits:
         model = self._session.request.model

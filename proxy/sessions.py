@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from proxy.budgets import REASONS, Spending, estimate
-from proxy.engine import Result, conclude
+from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.fingerprint import Fingerprints
 from proxy.identity import Identity, Keys, is_random, passages
-from proxy.lanes import Asker, Place, absorb
+from proxy.lanes import Asker, Place
 from proxy.models import Choice, Reason, Request, Role, text_of
-from proxy.policy import Canonical, Policy, Scope
+from proxy.policy import Canonical, Policy
 from proxy.state import Record, dump, load
 from proxy.store import Limits, MemoryStore, Opened, Reservation, Settlement, Store
-from proxy.trail import History, answer_identity, head_of, read
+from proxy.trail import answer_identity, head_of, read
 
 LEASE_SECONDS = 900.0  # longer than any silence allowed of an upstream
 _CONFLICTS = 16  # lost races in a row before a record is given up; settlements are never
@@ -29,10 +29,11 @@ _LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
 _PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
 
 
-class Session(msgspec.Struct):
+class Session(Case, kw_only=True):
     """An opened session and this request's place in it.
 
-    label: what people see of it. opened: None while the store is away. settlements: what calls already made came to, not yet sent.
+    label: what people see of it. opened: None while the store is away. granted: output tokens that the call under way may take, None for
+    no limit. settlements: what calls already made came to, not yet sent.
     """
 
     key: bytes
@@ -40,17 +41,11 @@ class Session(msgspec.Struct):
     scope: bytes
     named: bool
     identity: Identity
-    request: Request
-    history: History
-    policy: Policy
     keys: Keys
-    prints: Fingerprints
-    asker: Asker
-    opened: Opened | None
-    record: Record
-    place: Place
+    opened: Opened | None = None
+    granted: int | None = None
     lease: str
-    settlements: list[Settlement] = []
+    settlements: list[Settlement] = msgspec.field(default_factory=list)
 
     @property
     def spending(self) -> Spending:
@@ -118,21 +113,20 @@ class Sessions:
             key, tenant = b"", keys.tenant(identity.caller)
             scope = tenant
         session = Session(
-            key,
-            name or "",
-            scope,
-            name is not None,
-            identity,
             request,
             history,
-            policy,
-            keys,
             prints,
+            policy,
             Asker(),
-            None,
             Record(0, 0),
             Place.nowhere(),
-            self._new_id(),
+            key=key,
+            label=name or "",
+            scope=scope,
+            named=name is not None,
+            identity=identity,
+            keys=keys,
+            lease=self._new_id(),
         )
         try:
             by_passage = await self._locate(session, tenant)
@@ -192,9 +186,9 @@ class Sessions:
             session.opened = opened = await self._store.open(session.key, _reservation(session), self._ttl)
         except StoreUnavailable as error:
             raise self._noted(StoreOperation.OPEN, error) from None
+        session.granted = opened.output
         session.asker = Asker(_lane_mark(session), session.named, session.identity.retry, opened.now, opened.in_flight)
-        session.record = load(opened.record, session.keys.secret_id())
-        _place(session)
+        session.take(load(opened.record, session.keys.secret_id()))
 
     async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
         """Two second thoughts, both rare: a quoted passage that continues nothing, and a named session under a refreshed key."""
@@ -215,18 +209,23 @@ class Sessions:
         await self._open(session)
 
     async def _release(self, session: Session) -> None:
-        nothing = Settlement(session.lease, 0, 0, 0, 0)
-        await self._store.commit(session.key, record=None, version=0, settlements=[nothing], links=[], ttl=self._ttl)
+        session.settlements.append(Settlement(session.lease, 0, 0, 0, 0))
+        await self._settle(session)
+
+    async def _settle(self, session: Session) -> None:
+        """What calls already made came to, without the record: what they held is free for the next."""
+        settlements, session.settlements = session.settlements, []
+        if settlements:
+            await self._store.commit(session.key, record=None, version=0, settlements=settlements, links=[], ttl=self._ttl)
 
     def _degrade(self, session: Session, error: StoreUnavailable) -> None:
         """The store is away: judge from history alone, remember nothing."""
         if not session.key:
             session.key = session.keys.session(b"away", self._new_id())
         session.label = session.label or _label(session.key)
-        session.opened = None
+        session.opened = session.granted = None
         session.asker = Asker(_lane_mark(session), False, session.identity.retry, self._wall(), ())
-        session.record = load(None, session.keys.secret_id())
-        _place(session)
+        session.take(load(None, session.keys.secret_id()))
 
     def _noted(self, operation: StoreOperation, error: StoreUnavailable) -> StoreUnavailable:
         self._on_failure(StoreFailed(operation, type(error.__cause__ or error).__name__))
@@ -236,11 +235,15 @@ class Sessions:
         """Reserves for a further call of the same exchange; None while the store is away. The new lease is `session.lease`."""
         session.lease = self._new_id()
         try:
-            return await self._store.open(session.key, _reservation(session), self._ttl)
+            await self._settle(session)
+            opened = await self._store.open(session.key, _reservation(session), self._ttl)
+            session.granted = opened.output
+            return opened
         except StoreUnavailable as error:
             self._noted(StoreOperation.OPEN, error)
             if self._closed:
                 raise
+            session.granted = None
             return None
 
     def commit(self, session: Session, result: Result, choices: Sequence[Choice]) -> tuple[NudgeEnded | None, Awaitable[bool]]:
@@ -248,7 +251,7 @@ class Sessions:
 
         What is returned beside the nudge's end says, once awaited, whether the store took it.
         """
-        ended = _conclude(session, result)
+        ended = conclude(session, result)
         links = self._links_after(session, choices) if result.full else []
         if isinstance(self._store, MemoryStore):  # waits for nothing: a task would cost more than the work
             return ended, _Done(self._commit(session, result, links))
@@ -281,9 +284,8 @@ class Sessions:
                 if before is not None:  # of a crowd that races on, one wins each time, and the last ones never
                     await asyncio.wait({before})
                     before = None
-                session.record = load(done.record, session.keys.secret_id())
-                _place(session)
-                _conclude(session, result)
+                session.take(load(done.record, session.keys.secret_id()))
+                conclude(session, result)
         except StoreUnavailable as error:
             self._noted(StoreOperation.COMMIT, error)
         return False
@@ -324,15 +326,6 @@ class _Done:
     def __await__(self) -> Generator[None, None, bool]:
         return self._value
         yield
-
-
-def _place(session: Session) -> None:
-    whole = session.policy.scope is Scope.SESSION
-    session.place = absorb(session.record, session.request, session.history, session.prints, session.asker, whole=whole)
-
-
-def _conclude(session: Session, result: Result) -> NudgeEnded | None:
-    return conclude(session.record, session.place, session.request, session.history, session.prints, session.asker, session.policy, result)
 
 
 def _label(key: bytes) -> str:

@@ -6,22 +6,21 @@ the agent's tool returns when the call reaches it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from proxy.budgets import Spending
 from proxy.dialects.chat import Chat
-from proxy.engine import Admission, Result, Serve, Verdict, admit, conclude, edits_of, judge
+from proxy.engine import Admission, Case, Result, Serve, Verdict, admit, conclude, edits_of, judge
 from proxy.events import FindingSeen, NudgeEnded
 from proxy.fingerprint import Fingerprints
-from proxy.lanes import Asker, Place, absorb
+from proxy.lanes import Asker, Place
 from proxy.models import Action, Answer, Choice, Edits, Reason, Request, ToolCall
 from proxy.nudge import local_message
-from proxy.policy import Canonical, Mode, OnStop, Policy, Scope
+from proxy.policy import Canonical, Mode, OnStop, Policy
 from proxy.state import Record, dump, load
-from proxy.trail import History, read
+from proxy.trail import read
 from tests.transcripts import Call, Together, Turn, request, said
 
 TOOLS = ("read_file", "bash", "edit")
@@ -32,22 +31,16 @@ _SECRET = b"s" * 32
 _KEY = 7  # names the secret in records
 
 
-@dataclass
-class Exchange:
+class Exchange(Case, kw_only=True):
     """One request under way and, once ended, what came of it.
 
     edits: what was changed in each upstream call. given: what the client got, None for an error. ended: the end of a nudged run.
     """
 
-    request: Request
-    history: History
-    asker: Asker
-    record: Record
-    place: Place
-    plan: Admission
+    plan: Admission = msgspec.field(default_factory=Admission)
     version: int
-    verdict: Verdict = field(default_factory=Verdict)
-    edits: list[Edits] = field(default_factory=list)
+    verdict: Verdict = Verdict()
+    edits: list[Edits] = msgspec.field(default_factory=list)
     given: Reply | None = None
     ended: NudgeEnded | None = None
 
@@ -104,10 +97,11 @@ class House:
         self.now += 1
         asked = request(*turns, tools=tools, system=system)
         asker = Asker(lane, self.named, retry, self.now, in_flight)
-        history, record = read(asked, self.prints), load(self.data, _KEY)
-        place = self._absorb(record, asked, history, asker)
-        plan = admit(record, place, asked, history, self.prints, asker, self.policy, spending or Spending())
-        return Exchange(asked, history, asker, record, place, plan, self.version)
+        history = read(asked, self.prints)
+        x = Exchange(asked, history, self.prints, self.policy, asker, Record(0, 0), Place.nowhere(), version=self.version)
+        x.take(self.record)
+        x.plan = admit(x, spending or Spending())
+        return x
 
     def end(self, x: Exchange, reply: Reply, *, full: bool = True) -> Exchange:
         """Its answer arrives: judge, conclude, dump. full: whether the client got all of it."""
@@ -139,11 +133,10 @@ class House:
 
     def commit(self, x: Exchange, result: Result) -> NudgeEnded | None:
         """By compare-and-set: a lost race runs `absorb` and `conclude` again on what stands there now; the event is the first run's."""
-        ended = self._conclude(x, result)
+        ended = conclude(x, result)
         if x.version != self.version:
-            x.record = load(self.data, _KEY)
-            x.place = self._absorb(x.record, x.request, x.history, x.asker)
-            self._conclude(x, result)
+            x.take(self.record)
+            conclude(x, result)
         self.data, self.version = dump(x.record), self.version + 1
         return ended
 
@@ -151,14 +144,8 @@ class House:
         """One exchange from request to commit. options: those of `begin`."""
         return self.end(self.begin(turns, **options), reply, full=full)
 
-    def _absorb(self, record: Record, asked: Request, history: History, asker: Asker) -> Place:
-        return absorb(record, asked, history, self.prints, asker, whole=self.policy.scope is Scope.SESSION)
-
-    def _conclude(self, x: Exchange, result: Result) -> NudgeEnded | None:
-        return conclude(x.record, x.place, x.request, x.history, self.prints, x.asker, self.policy, result)
-
     def _judge(self, x: Exchange, reply: Reply) -> bool:
-        verdict = judge(x.place, answer_of(reply, x.request), self.prints, self.policy, x.plan.counts)
+        verdict = judge(x, answer_of(reply, x.request), x.plan.counts)
         x.given = reply
         if self.policy.mode is Mode.OBSERVE:
             known = x.plan.action in (Action.STOP, Action.REFUSE) or x.place.lane.stop is not None
@@ -179,7 +166,7 @@ class House:
 
     def _final(self, x: Exchange) -> None:
         x.plan.serve = Serve.FINAL
-        x.edits.append(edits_of(x.plan, x.place, x.request, x.history, self.prints, self.policy, attempt=0))
+        x.edits.append(edits_of(x.plan, x, attempt=0))
         x.given = CONCLUSION
 
     def _local(self, x: Exchange) -> bool:

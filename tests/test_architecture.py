@@ -34,6 +34,11 @@ TESTED_ELSEWHERE = {
     "config/values.py": "unit/test_config.py",
     "demo.py": "e2e/test_demo.py",
     "dialects/chat.py": "contract/test_dialect.py",
+    "engine/case.py": "unit/engine/test_outcome.py",
+    "engine/notice.py": "unit/engine/test_verdict.py",
+    "exchange/course.py": "unit/exchange/test_flow.py",
+    "exchange/reply.py": "unit/exchange/test_closing.py",
+    "exchange/setting.py": "unit/exchange/test_flow.py",
     "store/contract.py": "contract/test_store.py",
     "store/redis.py": "contract/test_store.py",
 }

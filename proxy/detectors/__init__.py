@@ -35,3 +35,8 @@ class Detector(Protocol):
 
 
 DETECTORS: tuple[Detector, ...] = (RepeatedCall(), Cycle(), ParallelRepeat())
+
+
+def active(policy: Policy) -> list[Detector]:
+    """Those with a ladder under the policy, in the order of the table."""
+    return [detector for detector in DETECTORS if detector.reason in policy.ladders]

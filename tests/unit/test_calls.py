@@ -12,7 +12,7 @@ from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.events import UpstreamError
 from proxy.identity import Identity, Tighten
 from proxy.models import Answer, Choice, Edits, Insert, Usage
-from proxy.policy import Policy
+from proxy.policy import Mode, Policy
 from proxy.sessions import Session
 from proxy.store import Settlement
 from tests.in_process import Answer as Scripted
@@ -42,9 +42,10 @@ class Made:
 
 
 async def made(*answers: Scripted, quirks: Quirks | None = None, **members: Any) -> Made:
+    """In observe mode, where Lastcall wishes for nothing of its own: what is sent are the edits of a test."""
     proxy, upstream, clock = Proxy(), ScriptedUpstream(*answers), Clock()
     parsed = CHAT.parse(request(stream=True, **members))
-    session = await proxy.sessions.open(Identity("key", None, "derived", None, False, Tighten()), parsed, Policy())
+    session = await proxy.sessions.open(Identity("key", None, "derived", None, False, Tighten()), parsed, Policy(mode=Mode.OBSERVE))
     conversation = Conversation()
     client = Client({"headers": [(b"x-a", b"1")]}, conversation.receive, conversation.send)
     known = quirks if quirks is not None else Quirks()

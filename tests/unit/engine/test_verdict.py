@@ -146,12 +146,12 @@ def test_every_alternative_of_an_answer_is_judged() -> None:
     house = House()
     x = house.begin([user("go"), B, A, A, A, A])
     a, b = ToolCall("1", "read_file", '{"path":"a"}'), ToolCall("2", "bash", '{"c":"ls"}')
-    kept = judge(x.place, Answer((Choice("", (b,)), Choice("", (b, a)))), house.prints, house.policy)
+    kept = judge(x, Answer((Choice("", (b,)), Choice("", (b, a)))))
     assert (kept.drop, kept.stop) == (frozenset({(1, 1)}), None)
-    gone = judge(x.place, Answer((Choice("", (b,)), Choice("", (a,)))), house.prints, house.policy)
+    gone = judge(x, Answer((Choice("", (b,)), Choice("", (a,)))))
     assert gone.drop == {(1, 0)}
     assert gone.stop is not None and (gone.stop.tool, gone.stop.count, gone.stop.limit) == ("read_file", 5, 5)
-    assert judge(x.place, Answer((Choice("text"),)), house.prints, house.policy) == Verdict()
+    assert judge(x, Answer((Choice("text"),))) == Verdict()
 
 
 # ---- sub-agents

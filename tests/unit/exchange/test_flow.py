@@ -1,7 +1,7 @@
 """Exchanges from request to settled answer, in process: what the client, the upstream, the ledger and the operator see of them.
 
-Beside it: `test_exchange_stop` (how runs end), `test_exchange_pruning` (what is left out of an answer, or only observed) and
-`test_exchange_failures`.
+Beside it: `test_closing` (how runs end), `test_pruning` (what is left out of an answer, or only observed) and
+`test_failures`.
 """
 
 import asyncio

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from proxy import exchange
 from proxy.client import Message
 from proxy.errors import UpstreamFailed
 from proxy.events import NudgeEnded, Outcome
+from proxy.exchange import reply
 from proxy.models import Action
 from proxy.policy import Budgets, OnStop, Policy, WrapUpRule
 from proxy.upstream.http import Response
@@ -49,6 +49,19 @@ async def test_an_armed_stream_lets_a_different_call_through() -> None:
     assert conversation.body == b"".join(call_stream("cat", '{"path": "b"}'))
     assert conversation.writes[0] == OPENING
     assert proxy.ledger() == (1, 13, 0)
+
+
+async def test_a_conclusion_may_write_no_more_than_its_own_reservation() -> None:
+    """What the looping answer took is gone, and what it held beyond that is free again."""
+    costly = {"prompt_tokens": 100, "completion_tokens": 4_600, "total_tokens": 4_700}
+    looped = answer(None, called("ls", "{}", "c4"), usage=costly)
+    proxy = Proxy(looped, answer("There is a.txt."), policy=Policy(budgets=Budgets(tokens=6_000)))
+    await proxy.ask(request(looping(4)))
+    first, last = (sent.json for sent in proxy.upstream.sent)
+
+    assert (last["tool_choice"], proxy.ledger()) == ("none", (2, 4_713, 0))
+    assert 256 <= last["max_completion_tokens"] < first["max_completion_tokens"]
+    assert last["max_completion_tokens"] <= 6_000 - 4_700
 
 
 async def test_an_armed_stream_lets_text_through() -> None:
@@ -304,7 +317,7 @@ async def test_a_finish_tool_that_is_not_offered_is_not_forced() -> None:
 @pytest.mark.parametrize("streamed", [True, False])
 async def test_a_slow_conclusion_keeps_a_stream_alive(monkeypatch: pytest.MonkeyPatch, streamed: bool) -> None:
     """Comments in a stream; nothing before a whole answer."""
-    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.005)
+    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
     come = asyncio.Event()
     ticks: list[bytes] = []
 
@@ -332,7 +345,7 @@ async def test_a_slow_conclusion_keeps_a_stream_alive(monkeypatch: pytest.Monkey
 
 async def test_a_held_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the call it holds is still being written."""
-    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.005)
+    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
     more = asyncio.Event()
     proxy = Proxy(stream(OPENING, begins("cat", '{"path": "b"}'), more, *call_stream()[2:]))
     conversation = Conversation(
@@ -369,7 +382,7 @@ async def test_a_held_stream_that_trickles_is_kept_alive() -> None:
 
 async def test_a_mute_stream_is_not_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its status is not decided yet: there is nothing to write into."""
-    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.005)
+    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
     more = asyncio.Event()
     proxy = Proxy(stream(OPENING, more, *call_stream()[1:]), policy=ERROR)
     asking = asyncio.create_task(proxy.ask(request(looping(4), stream=True)))

@@ -52,9 +52,8 @@ def test_concluding_on_a_record_that_already_knows_changes_nothing(replies: list
         stop=x.plan.stop,
         dropped=x.verdict.finding.calls if x.verdict.finding is not None and x.verdict.drop else frozenset(),
     )
-    x.record = house.record
-    x.place = house._absorb(x.record, x.request, x.history, x.asker)
-    conclude(x.record, x.place, x.request, x.history, house.prints, x.asker, house.policy, result)
+    x.take(house.record)
+    conclude(x, result)
     assert dump(x.record) == once
 
 
@@ -225,9 +224,7 @@ def test_a_budget_that_ends_a_nudged_run_is_no_recovery() -> None:
     """The model did not come to an end by itself."""
     loop = looped(House(), 4)
     x = loop.house.begin(loop.turns)
-    ended = conclude(
-        x.record, x.place, x.request, x.history, loop.house.prints, x.asker, loop.house.policy, Result(loop.house.now, True, own=False)
-    )
+    ended = conclude(x, Result(loop.house.now, True, own=False))
     assert ended is not None and ended.outcome == "stopped"
 
 

@@ -1,0 +1,26 @@
+"""What to do about an exchange: two questions, asked before the upstream and before the answer is let go.
+
+`admit` looks at the trail so far and at the budgets; `judge` at the calls an answer would add; `conclude` writes into the record what
+came of it. All three are pure: the record they change is the caller's own copy, and a lost race is settled by running
+`Case.take` and `conclude` again on what stands in the store now.
+"""
+
+from proxy.engine.admission import admit, edits_of
+from proxy.engine.case import Admission, Case, Result, Serve, Verdict
+from proxy.engine.notice import notice_of
+from proxy.engine.outcome import conclude
+from proxy.engine.verdict import judge, runaway
+
+__all__ = [
+    "Admission",
+    "Case",
+    "Result",
+    "Serve",
+    "Verdict",
+    "admit",
+    "conclude",
+    "edits_of",
+    "judge",
+    "notice_of",
+    "runaway",
+]

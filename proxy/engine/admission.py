@@ -1,0 +1,157 @@
+"""The decision on a request, before the upstream is asked, and what is changed in it."""
+
+from proxy.budgets import Spending
+from proxy.counting import Tally, ladder_of, tally
+from proxy.detectors import active
+from proxy.engine.case import Admission, Case, Serve
+from proxy.events import FindingSeen
+from proxy.lanes import LOST, place_mark
+from proxy.models import Action, Edits, Finding, Insert, Reason, Request
+from proxy.nudge import nudge_text, why, why_budget, wrap_up_instruction
+from proxy.policy import Mode, OnStop, Policy
+from proxy.state import Nudge, Record, Stop
+from proxy.trail import Trail, asks_summary
+
+SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
+REPEAT_SHOWN_FROM = 3  # the second repeat
+
+
+def admit(case: Case, spending: Spending) -> Admission:
+    """Decides on a request. Budgets speak first, then a stop that stands, then what the trail shows."""
+    policy, place = case.policy, case.place
+    counts = tally(place.trail, policy)
+    plan = Admission(repeat=_repeat(place.trail, counts, policy), counts=counts)
+    if policy.mode is Mode.OBSERVE:
+        return _observed(plan, case, counts, spending)
+    if spending.refused is not None:
+        return _refused(plan, spending.refused, spending)
+    if place.current and place.lane.stop is not None:
+        return _still_stopped(plan, place.lane.stop)
+    plan = _weigh(plan, case, counts, spending)
+    plan.armed = plan.serve is Serve.FORWARD and any(detector.armed(place.trail, counts, policy) for detector in active(policy))
+    plan.edits = edits_of(plan, case, attempt=0)
+    return plan
+
+
+def _observed(plan: Admission, case: Case, counts: Tally, spending: Spending) -> Admission:
+    """What would have been done, once each; the exchange itself goes through untouched."""
+    place = case.place
+    if spending.refused is not None:
+        _refused(plan, spending.refused, spending)
+    elif not (place.current and place.lane.stop is not None):
+        plan = _weigh(plan, case, counts, spending)
+    plan.serve = Serve.FORWARD
+    return plan
+
+
+def _weigh(plan: Admission, case: Case, counts: Tally, spending: Spending) -> Admission:
+    """What the trail shows; a budget's last call concludes, unless the trail ends the run anyway."""
+    _look(plan, case, counts)
+    if spending.last is not None and plan.action is not Action.STOP and _can_conclude(case.request, case.policy):
+        return _last_step(plan, spending.last, spending)
+    return plan
+
+
+def _refused(plan: Admission, reason: Reason, spending: Spending) -> Admission:
+    plan.action, plan.serve, plan.reason = Action.REFUSE, Serve.LOCAL, reason
+    plan.limit, plan.spent = spending.limit, spending.spent
+    plan.cause = why_budget(reason, spending.limit or 0)
+    return plan
+
+
+def _still_stopped(plan: Admission, stop: Stop) -> Admission:
+    finding = Finding(stop.reason, stop.tool, stop.count, None, stop.limit, frozenset(stop.calls))
+    plan.action, plan.serve, plan.reason, plan.finding = Action.STOP, Serve.LOCAL, stop.reason, finding
+    plan.tool, plan.count, plan.limit, plan.cause = stop.tool, stop.count, stop.limit, why(finding)
+    return plan
+
+
+def _last_step(plan: Admission, reason: Reason, spending: Spending) -> Admission:
+    """The plan for the last call of a budget; a nudge that was to come has no call left to change."""
+    return Admission(
+        action=Action.STOP,
+        serve=Serve.FINAL,
+        reason=reason,
+        cause=why_budget(reason, spending.limit or 0),
+        limit=spending.limit,
+        spent=spending.spent,
+        repeat=plan.repeat,
+        counts=plan.counts,
+    )
+
+
+def _can_conclude(request: Request, policy: Policy) -> bool:
+    """Whether the last call of a budget is to be a wrap-up: where tools could be called, else it is an answer anyway."""
+    return policy.on_stop is OnStop.WRAP_UP and bool(request.tools) and not request.tools_off
+
+
+def _look(plan: Admission, case: Case, counts: Tally) -> None:
+    """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
+    place, policy, request = case.place, case.policy, case.request
+    findings = [f for detector in active(policy) for f in detector.seen(place.trail, counts, policy)]
+    given = place.nudges()
+    standing = [nudge for nudge in given if nudge.message != LOST]
+    lost = [nudge for nudge in given if nudge.message == LOST]
+    may_nudge = bool(request.tools) and not request.tools_off and not asks_summary(request)
+    again = next((f for f in findings if may_nudge and not standing and any(f.calls & set(n.calls) for n in lost)), None)
+    stopping = next((finding for finding in findings if finding.stops), None)
+    if again is None and stopping is None and place.lane.main and case.record.stopped >= SUB_AGENT_STOPS:
+        stopping = _for_sub_agents(case.record)
+    if stopping is not None and again is None:
+        plan.serve = Serve.FINAL if policy.on_stop is OnStop.WRAP_UP else Serve.LOCAL
+        plan.stop_for(stopping)
+        plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
+        return
+    new = again or next((f for f in findings if f.nudges and not any(f.calls <= set(n.calls) for n in given)), None)
+    if new is None or not may_nudge or (again is None and len(given) >= policy.nudge.max_per_run):
+        return
+    plan.nudge = _nudge(new, case)
+    if plan.nudge is not None:
+        plan.action, plan.reason, plan.finding = Action.NUDGE, new.reason, new
+        plan.tool, plan.count, plan.limit = new.tool, new.count, new.stop_at
+        plan.seen = (FindingSeen(new.reason, Action.NUDGE),)
+
+
+def _for_sub_agents(record: Record) -> Finding:
+    return Finding(Reason.REPEATED_CALL, "sub-agents", record.stopped, None, SUB_AGENT_STOPS, frozenset())
+
+
+def _nudge(finding: Finding, case: Case) -> Nudge | None:
+    """At the last tool result of the request, or at its last user message when it holds no result."""
+    place, request, history = case.place, case.request, case.history
+    answered = [index for index, message in enumerate(history.messages) if message.last_item >= 0]
+    message, item = (answered[-1], -1) if answered else (-1, history.users[-1].item if history.users else -1)
+    mark = place_mark(request, history, case.prints, message, item)
+    if not mark or any(nudge.mark == mark for nudge in place.lane.nudges):  # no place, or one that holds a nudge
+        return None
+    at = min([len(place.trail.steps), *(nudge.at for nudge in place.nudges() if finding.calls & set(nudge.calls))])
+    return Nudge(message, item, mark, place.run, finding.reason, finding.tool, finding.count, sorted(finding.calls)[:8], at)
+
+
+def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
+    newest = trail.newest
+    most = max(newest, key=lambda entry: counts.counts.get(entry.call, 0), default=None)
+    if most is None or counts.counts.get(most.call, 0) < REPEAT_SHOWN_FROM:
+        return None
+    ladder = ladder_of(policy, trail, counts, most.call, most.name)
+    return f"{most.name} {counts.counts[most.call]}/{ladder.stop_at if ladder and ladder.stop_at else '-'}"
+
+
+def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
+    """The request's edits: nudges at their places, and for a last call the instruction to conclude, firmer with each attempt."""
+    request, history, policy, lane = case.request, case.history, case.policy, case.place.lane
+    nudges = [*lane.nudges, plan.nudge] if policy.nudge.keep else [plan.nudge]
+    inserts: list[Insert] = []
+    for nudge in nudges:
+        if nudge is None or nudge.message == LOST or place_mark(request, history, case.prints, nudge.message, nudge.item) != nudge.mark:
+            continue
+        item = nudge.item if nudge.message < 0 else history.messages[nudge.message].last_item
+        inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))
+    if plan.serve is not Serve.FINAL:
+        return Edits(inserts=tuple(inserts))
+    last = max([message.last_item for message in history.messages] + [user.item for user in history.users], default=-1)
+    if last >= 0:
+        inserts.append(Insert(last, wrap_up_instruction(plan.cause, attempt)))
+    force = policy.wrap_up.force_finish_tool
+    forced = force if force in request.tools else None
+    return Edits(inserts=tuple(inserts), no_tools=forced is None, force_tool=forced)

@@ -1,0 +1,109 @@
+"""What decisions are made from and what they are: the case, the decision on a request, the one on an answer, the outcome.
+
+Values, with no rule beyond keeping them consistent. `Case` is the caller's own copy of everything; a lost race is settled by giving it the
+record that stands in the store now (`take`) and deciding again.
+"""
+
+from enum import Enum, auto
+
+import msgspec
+
+from proxy.counting import Tally
+from proxy.events import FindingSeen
+from proxy.fingerprint import Fingerprints
+from proxy.lanes import Asker, Place, absorb
+from proxy.models import Action, Edits, Finding, Reason, Request, ToolCall
+from proxy.nudge import why
+from proxy.policy import Policy, Scope
+from proxy.state import Nudge, Record, Stop
+from proxy.trail import History
+
+
+class Case(msgspec.Struct):
+    """One request with all that is known about it: its history, the rules it falls under, who asks, and its place in a record."""
+
+    request: Request
+    history: History
+    prints: Fingerprints
+    policy: Policy
+    asker: Asker
+    record: Record
+    place: Place
+
+    def take(self, record: Record) -> None:
+        """Finds the request's place in another record, which changes that record."""
+        whole = self.policy.scope is Scope.SESSION
+        self.record = record
+        self.place = absorb(record, self.request, self.history, self.prints, self.asker, whole=whole)
+
+
+class Serve(Enum):
+    """Where the answer comes from: the upstream as usual, one last upstream call without tools, or Lastcall alone."""
+
+    FORWARD = auto()
+    FINAL = auto()
+    LOCAL = auto()
+
+
+class Admission(msgspec.Struct, gc=False):
+    """The decision on a request.
+
+    stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
+    `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what
+    `reason` is about.
+    """
+
+    action: Action = Action.ALLOW
+    serve: Serve = Serve.FORWARD
+    reason: Reason | None = None
+    finding: Finding | None = None
+    edits: Edits = Edits()
+    armed: bool = False
+    nudge: Nudge | None = None
+    stop: Stop | None = None
+    cause: str = ""
+    tool: str | None = None
+    count: int | None = None
+    limit: float | None = None
+    spent: float | None = None
+    repeat: str | None = None
+    seen: tuple[FindingSeen, ...] = ()
+    counts: Tally | None = None
+
+    def stop_for(self, finding: Finding) -> None:
+        """The run is stopped for this finding, by the request or by the answer to it."""
+        self.action, self.reason, self.finding, self.stop = Action.STOP, finding.reason, finding, stop_of(finding)
+        self.tool, self.count, self.limit, self.cause = finding.tool, finding.count, finding.stop_at, why(finding)
+        self.repeat = f"{finding.tool} {finding.count}/{finding.stop_at}"
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """The decision on an answer. drop: calls to leave out, as (choice, call) positions. stop: the run ends instead of the answer."""
+
+    drop: frozenset[tuple[int, int]] = frozenset()
+    finding: Finding | None = None
+    stop: Stop | None = None
+    seen: tuple[FindingSeen, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, gc=False):
+    """What came of an exchange. full: the answer reached the client to its end. calls: those it was given. ended: epoch seconds.
+
+    blocked: the client was sent away without an answer of the model's, by a stop or an error. own: the model answered as it would, not in
+    a wrap-up.
+    """
+
+    ended: float
+    full: bool
+    calls: tuple[ToolCall, ...] = ()
+    answered: bool = True
+    blocked: bool = False
+    own: bool = True
+    nudge: Nudge | None = None
+    stop: Stop | None = None
+    dropped: frozenset[int] = frozenset()
+
+
+def stop_of(finding: Finding) -> Stop:
+    """What a record keeps of a finding that stopped a run."""
+    return Stop(finding.reason, finding.tool, finding.count, finding.stop_at or 0, sorted(finding.calls)[:8])

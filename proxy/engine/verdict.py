@@ -1,0 +1,69 @@
+"""The decision on an answer, before it is let go."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.counting import Tally, tally
+from proxy.detectors import active
+from proxy.engine.case import Case, Verdict, stop_of
+from proxy.events import FindingSeen
+from proxy.fingerprint import Fingerprints
+from proxy.models import Action, Answer, Choice, Finding, Reason
+from proxy.policy import Mode, Policy
+from proxy.trail import Entry, Trail
+
+
+def runaway(policy: Policy, begun: dict[str, int], *, coming: int = 0) -> bool:
+    """Whether a message under way may hold as many calls of one tool as are cut; coming: how many more the next bytes may begin."""
+    ladder = policy.ladders.get(Reason.PARALLEL_REPEAT)
+    if policy.mode is not Mode.ENFORCE or ladder is None or ladder.stop_at is None:
+        return False
+    return max(begun.values(), default=0) + coming >= ladder.stop_at
+
+
+def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
+    """Decides on an answer's calls: none to object to, some to leave out, or the run to stop. counts: the trail's tally, if at hand."""
+    if not any(choice.calls for choice in answer.choices):
+        return Verdict()
+    place, policy, prints = case.place, case.policy, case.prints
+    counts = counts or tally(place.trail, policy)
+    drop: set[tuple[int, int]] = set()
+    first: Finding | None = None
+    emptied = False
+    for number, choice in enumerate(answer.choices):
+        entries = _coming(place.trail, choice, prints, policy)
+        stops = _stops(place.trail, counts, entries, policy)
+        lost = {position for finding in stops for position in _offending(finding, entries)}
+        drop |= {(number, position) for position in lost}
+        first = first or (stops[0] if lost else None)
+        emptied = emptied or (bool(lost) and len(lost) == len(entries))
+    if first is None:
+        return Verdict()
+    seen = (FindingSeen(first.reason, Action.STOP),)
+    repeated = place.current and bool(first.calls & set(place.lane.pruned))
+    if emptied or repeated:
+        return Verdict(frozenset(drop), first, stop_of(first), seen)
+    return Verdict(frozenset(drop), first, None, seen)
+
+
+def _coming(trail: Trail, choice: Choice, prints: Fingerprints, policy: Policy) -> list[Entry]:
+    """A choice's calls. One of a finish tool that failed before is expected to fail again: it counts only when it fails."""
+    entries = [Entry(prints.call(call.name, call.arguments), call.name) for call in choice.calls]
+    if not any(entry.name in policy.finish_tools for entry in entries):
+        return entries
+    failed = {entry.call for step in trail.steps for entry in step.calls if entry.failed}
+    return [msgspec.structs.replace(entry, failed=entry.call in failed) for entry in entries]
+
+
+def _stops(trail: Trail, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:
+    found = [f for detector in active(policy) for f in detector.coming(trail, counts, entries, policy)]
+    return [finding for finding in found if finding.stops]
+
+
+def _offending(finding: Finding, entries: Sequence[Entry]) -> list[int]:
+    """Positions to leave out: the looped calls; of a runaway message everything from the rung on."""
+    looped = [position for position, entry in enumerate(entries) if entry.call in finding.calls]
+    if finding.reason is not Reason.PARALLEL_REPEAT or finding.stop_at is None:
+        return looped
+    return list(range(looped[finding.stop_at - 1], len(entries)))

@@ -1,0 +1,109 @@
+"""The answers that Lastcall gives in the place of one that must not go on: a conclusion by the model, a local message, an error."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from proxy.engine import Serve, edits_of
+from proxy.exchange.course import Course
+from proxy.exchange.reply import Reply
+from proxy.exchange.setting import Setting
+from proxy.markup import leaked
+from proxy.models import Answer, Choice, Reason, ToolCall
+from proxy.nudge import joined, local_message, stop_line
+from proxy.policy import OnStop
+
+JSON = (b"content-type", b"application/json")
+NO_RETRY = (b"x-should-retry", b"false")
+_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+
+
+class End(Protocol):
+    """Hands what came of the exchange to the store, before the last bytes go out."""
+
+    def __call__(self, *, full: bool, choices: Sequence[Choice] = (), answered: bool = True, blocked: bool = False) -> None: ...
+
+
+class Closing:
+    """Ends one exchange with an answer of Lastcall's."""
+
+    def __init__(self, setting: Setting, course: Course, reply: Reply, end: End) -> None:
+        self._set = setting
+        self._course = course
+        self._reply = reply
+        self._end = end
+
+    async def stop(self, answer: Answer) -> None:
+        """The run ends in place of this answer. Text that came before the calls is kept, unless the client has it already."""
+        course = self._course
+        if course.verdict.finding is not None:
+            course.plan.stop_for(course.verdict.finding)
+        kept = answer.choices[0].text if answer.choices else ""
+        if course.spoken is not None:
+            course.said, kept = kept, ""
+        if course.session.policy.on_stop is OnStop.WRAP_UP:
+            await self.conclude(kept, reserved=False)
+        else:
+            await self.local(kept)
+
+    async def conclude(self, kept: str, *, reserved: bool) -> None:
+        """One last upstream call without tools; the local message when it yields nothing. reserved: its reservation is at hand."""
+        if self._course.session.request.stream and self._reply.status is None:
+            self._reply.prepare(200, _STREAM)
+            await self._reply.open()
+        text, calls = await self._reply.outlast(asyncio.ensure_future(self._last_answer(reserved=reserved)))
+        if calls:
+            await self._say(kept, calls)
+        elif text is not None:
+            await self._say(joined([kept, stop_line(self._course.plan.cause), text]))
+        else:
+            await self.local(kept)
+
+    async def _last_answer(self, *, reserved: bool) -> tuple[str | None, tuple[ToolCall, ...]]:
+        """The model's concluding text, or the finish call it was made to make; (None, ()) when the local message must do."""
+        session, plan, calls = self._course.session, self._course.plan, self._course.calls
+        plan.serve = Serve.FINAL
+        for attempt in range(session.policy.wrap_up.retries + 1):
+            if attempt or not reserved:
+                opened = await self._set.sessions.reserve(session)
+                if opened is not None and opened.refused is not None:
+                    break
+            edits = edits_of(plan, session, attempt=attempt)
+            answer = await calls.whole_answer(edits)
+            choice = answer.choices[0] if answer is not None and answer.choices else Choice()
+            if edits.force_tool is not None:
+                return None, tuple(call for call in choice.calls if call.name == edits.force_tool)[:1]
+            if answer is None or choice.calls:
+                break
+            if choice.text.strip() and not leaked(choice.text):
+                return choice.text, ()
+        return None, ()
+
+    async def local(self, kept: str = "") -> None:
+        """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
+        course, plan = self._course, self._course.plan
+        if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
+            await self._say(joined([kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL)]))
+            return
+        notice = course.notice()
+        self._end(full=True, blocked=True, answered=False)
+        body = course.dialect.error(400, f"lastcall_{plan.reason}", notice.message, notice)
+        await self._reply.whole(400, [JSON, NO_RETRY], body)
+
+    async def _say(self, text: str, calls: tuple[ToolCall, ...] = ()) -> None:
+        course, reply = self._course, self._reply
+        request, notice, usage = course.session.request, course.notice(), course.calls.account.usage
+        head = course.spoken or course.head(None, int(self._set.wall()), self._set.new_id())
+        if course.said and text:
+            text = "\n\n" + text  # a paragraph of its own after what went out before
+        self._end(full=True, choices=[Choice(course.said + text, calls, "stop")])
+        if not request.stream and reply.status is None:
+            body = course.dialect.completion(head, text, usage, notice, request.choices, calls)
+            await reply.whole(200, [JSON], body)
+            return
+        if reply.status is None:
+            reply.prepare(200, _STREAM)
+        shown = usage if request.wants_usage else None
+        started = course.spoken is not None
+        tail = course.dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices, sent=course.sent)
+        await reply.write(tail, more=False)

@@ -1,0 +1,101 @@
+"""What one exchange has come to so far, and what is told of it: header fields, the `lastcall` object, the event."""
+
+import msgspec
+
+from proxy.calls import Calls
+from proxy.dialects import Dialect
+from proxy.engine import Admission, Verdict, notice_of
+from proxy.events import ExchangeEnded, NudgeEnded, Outcome
+from proxy.models import Action, Answer, Head, Notice, Reason
+from proxy.policy import Mode
+from proxy.sessions import Session
+
+
+class Course(msgspec.Struct):
+    """One admitted request under way.
+
+    spoken: identity of the stream of which something went out; sent: how far it had come, as its reader says; said: its text until then.
+    """
+
+    dialect: Dialect
+    session: Session
+    plan: Admission
+    calls: Calls
+    verdict: Verdict = Verdict()
+    spoken: Head | None = None
+    sent: object = None
+    said: str = ""
+
+    @property
+    def reason(self) -> Reason | None:
+        return self.verdict.finding.reason if self.verdict.finding is not None else self.plan.reason
+
+    def notice(self, *, pruned: bool = False) -> Notice:
+        """The `lastcall` object: of the stop or refusal, or of calls left out."""
+        finding = self.verdict.finding if pruned else None
+        return notice_of(self.plan, self.session.place, finding, self.session.label)
+
+    def head(self, answer: Answer | None, created: int, new_id: str) -> Head:
+        """Identity of an answer: that of the stream it ends, else a fresh one. created: epoch seconds."""
+        model = self.session.request.model
+        if answer is not None and answer.id:
+            return Head(answer.id, answer.model or model, answer.created or created)
+        return Head(self.dialect.id_prefix + new_id, model, created)
+
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """The header fields that every answer carries."""
+        session, plan = self.session, self.plan
+        enforce = session.policy.mode is Mode.ENFORCE
+        fields = [
+            (b"x-lastcall-session", session.label.encode("latin-1", "replace")),
+            (b"x-lastcall-step", session.step.encode()),
+            (b"x-lastcall-action", (plan.action if enforce else Action.ALLOW).encode()),
+        ]
+        if enforce and self.reason is not None:
+            fields.append((b"x-lastcall-reason", self.reason.encode()))
+        if plan.repeat is not None:
+            fields.append((b"x-lastcall-repeat", _header_text(plan.repeat)))
+        if session.opened is None:
+            fields.append((b"x-lastcall-degraded", b"store"))
+        return fields
+
+    def ended(
+        self, outcome: Outcome, status: int | None, *, started: float, now: float, first_byte: float | None, nudge_ended: NudgeEnded | None
+    ) -> ExchangeEnded:
+        """The event. Times in seconds of one clock; status: what was sent."""
+        session, plan, account = self.session, self.plan, self.calls.account
+        lanes, lane = session.record.lanes, session.place.lane
+        return ExchangeEnded(
+            dialect=self.dialect.name,
+            model=session.request.model,
+            session=session.label,
+            lane=lanes.index(lane) if lane in lanes else 0,
+            step=session.opened.step if session.opened is not None else len(session.history.messages) + 1,
+            action=plan.action,
+            reason=plan.reason or self.reason,
+            mode=str(session.policy.mode),
+            tool=plan.tool,
+            count=plan.count,
+            limit=plan.limit,
+            status=499 if outcome is Outcome.DISCONNECTED else status or 500,
+            outcome=outcome,
+            streamed=session.request.stream,
+            degraded=session.opened is None,
+            retry=session.identity.retry,
+            upstream_calls=account.calls,
+            input_tokens=account.input_tokens,
+            output_tokens=account.output_tokens,
+            usage_estimated=account.estimated,
+            overhead_seconds=(account.asked_at or now) - started,
+            upstream_seconds=account.seconds,
+            first_byte_seconds=None if first_byte is None else first_byte - started,
+            findings=plan.seen,
+            nudge_ended=nudge_ended,
+            pruned=len(self.verdict.drop) if self.verdict.stop is None else 0,
+            upstream_errors=account.errors,
+        )
+
+
+def _header_text(text: str) -> bytes:
+    """A value that any client can read: printable ASCII, tool names cut."""
+    return "".join(char if " " <= char <= "~" else "?" for char in text[-200:]).encode()

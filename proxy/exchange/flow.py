@@ -1,0 +1,286 @@
+"""The steps of one exchange: read, parse, identify, open the session, admit, send, judge, answer, commit, emit."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+import msgspec
+
+from proxy.calls import Calls, Refusal, is_stream
+from proxy.client import Client, ClientGone
+from proxy.dialects import Dialect
+from proxy.engine import Result, Serve, Verdict, admit, judge
+from proxy.errors import BadRequest, ProxyError, UpstreamFailed
+from proxy.events import ExchangeEnded, NudgeEnded, Outcome
+from proxy.exchange.closing import JSON, Closing
+from proxy.exchange.course import Course
+from proxy.exchange.reply import Reply
+from proxy.exchange.setting import Setting, Way
+from proxy.forwarding import Forwarder, paced
+from proxy.identity import identify
+from proxy.models import Action, Answer, Choice
+from proxy.policy import Mode, OnStop
+from proxy.upstream.http import Response
+
+
+class Exchange:
+    """One request on a judged route."""
+
+    def __init__(self, setting: Setting, client: Client, dialect: Dialect, path: str, query: bytes, path_session: str | None) -> None:
+        self._set = setting
+        self._client = client
+        self._dialect = dialect
+        self._path = path
+        self._query = query
+        self._path_session = path_session
+        self._started = setting.clock()
+        self._opened = 0.0
+        self._course: Course
+        self._reply: Reply
+        self._closing: Closing
+        self._outcome = Outcome.FAILED
+        self._whole_sent = False
+        self._nudge_ended: NudgeEnded | None = None
+        self._commit: Awaitable[bool] | None = None
+
+    async def run(self) -> None:
+        """The whole exchange. Raises `ProxyError` before anything was sent or reserved: for a request that cannot be served."""
+        try:
+            await self._admit()
+        except ProxyError as error:
+            self._emit_unserved(error)
+            raise
+        try:
+            async with self._client:
+                await self._answer()
+        except ClientGone:  # many hang up on the terminator
+            self._outcome = Outcome.COMPLETED if self._whole_sent else Outcome.DISCONNECTED
+        except UpstreamFailed as error:
+            self._outcome = Outcome.UPSTREAM_ERROR
+            self._end(full=False)
+            await self._failed(error)
+        finally:
+            self._end(full=False)
+            await self._emit()
+
+    async def _admit(self) -> None:
+        client, setting = self._client, self._set
+        body = await client.body(setting.max_body)
+        request = self._dialect.parse(body)
+        identity = identify(client.headers, self._path_session, request.hints, setting.session_headers)
+        way = self._way(request.model)
+        session = await setting.sessions.open(identity, request, setting.policy)
+        self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
+        plan = admit(session, session.spending)
+        calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
+        self._course = Course(self._dialect, session, plan, calls)
+        self._reply = Reply(client, self._dialect.keep_alive, setting.clock, self._course.fields)
+        self._closing = Closing(setting, self._course, self._reply, self._end)
+
+    def _way(self, model: str) -> Way:
+        for way in self._set.ways:
+            if way.serves(self._dialect.name, model):
+                return way
+        raise BadRequest(
+            f"no upstream serves the model {model[:100]!r} in the {self._dialect.name!r} dialect; add it to upstreams in the configuration",
+            status=404,
+            code="lastcall_no_upstream",
+        )
+
+    async def _answer(self) -> None:
+        plan = self._course.plan
+        match plan.serve:
+            case Serve.LOCAL:
+                await self._closing.local()
+                self._outcome = Outcome.REFUSED if plan.action is Action.REFUSE else Outcome.COMPLETED
+            case Serve.FINAL:
+                await self._closing.conclude("", reserved=True)
+                self._outcome = Outcome.COMPLETED
+            case Serve.FORWARD:
+                self._outcome = await self._forward()
+
+    # ---- an answer of the upstream's
+
+    async def _forward(self) -> Outcome:
+        calls = self._course.calls
+        response = await calls.send(self._course.plan.edits)
+        if isinstance(response, Refusal):
+            calls.settle(None, completed=False)
+            self._end(full=False)
+            await self._reply.whole(response.response.status, response.response.headers, response.body)
+            return Outcome.UPSTREAM_ERROR
+        if is_stream(response):
+            await self._stream(response)
+        else:
+            await self._whole(response)
+        return Outcome.COMPLETED
+
+    async def _whole(self, response: Response) -> None:
+        body = await response.read()
+        answer = self._dialect.read_answer(body)
+        self._course.calls.complete(answer)
+        verdict = self._judge(answer)
+        if verdict.stop is not None:
+            await self._closing.stop(answer)
+            return
+        if verdict.drop:
+            body = self._dialect.prune(body, verdict.drop, self._course.notice(pruned=True))
+            answer = _pruned(answer, verdict)
+        self._went_through(answer)
+        await self._reply.whole(response.status, response.headers, body)
+
+    def _judge(self, answer: Answer) -> Verdict:
+        """What the calls of an answer amount to; in observe mode it is only noted."""
+        course, session, plan = self._course, self._course.session, self._course.plan
+        verdict = judge(session, answer, plan.counts)
+        if session.policy.mode is Mode.OBSERVE and verdict.finding is not None:
+            known = plan.action in (Action.STOP, Action.REFUSE) or session.place.lane.stop is not None
+            if verdict.stop is not None and not known:
+                plan.stop_for(verdict.finding)
+                plan.seen += verdict.seen
+            return Verdict()
+        if verdict.finding is not None:
+            course.verdict = verdict
+            plan.seen += verdict.seen
+        return verdict
+
+    # ---- a stream
+
+    async def _stream(self, response: Response) -> None:
+        calls, plan, reply = self._course.calls, self._course.plan, self._reply
+        policy, request = self._course.session.policy, self._course.session.request
+        reply.prepare(response.status, response.headers)
+        mute = plan.armed and policy.on_stop is OnStop.ERROR  # the status must stay free until the decision
+        if not mute:
+            await reply.open()
+        forward = Forwarder(
+            self._dialect,
+            policy,
+            armed=plan.armed,
+            strip_usage=policy.mode is Mode.ENFORCE and not request.wants_usage,
+            mute=mute,
+            write=reply.write,
+            ending=self._came_whole,
+            objects=lambda answer: bool(judge(self._course.session, answer, plan.counts).drop),
+        )
+        try:
+            async for chunk in paced(response.chunks(), reply.keep_alive_due, reply.keep_alive) if plan.armed else response.chunks():
+                await forward.take(chunk)
+                if forward.cut:
+                    break
+            await forward.finish()
+        except (UpstreamFailed, asyncio.CancelledError) as error:
+            if isinstance(error, UpstreamFailed):
+                calls.cut(error)
+            calls.settle(forward.reader.answer(), completed=False)
+            if not self._whole_sent or isinstance(error, asyncio.CancelledError):
+                raise
+        finally:
+            response.close()
+        await self._end_stream(forward)
+
+    async def _end_stream(self, forward: Forwarder) -> None:
+        """The stream is whole: lets go what was held, or what a decision makes of it."""
+        course = self._course
+        answer = forward.reader.answer()
+        course.calls.complete(answer)
+        observed = course.session.policy.mode is Mode.OBSERVE and not self._whole_sent
+        verdict = self._judge(answer) if forward.holding or observed else Verdict()
+        if forward.spoke:
+            course.spoken, course.sent = course.head(answer, int(self._set.wall()), self._set.new_id()), forward.sent
+        if verdict.stop is not None and not forward.called:
+            await self._closing.stop(answer)
+        elif verdict.drop:
+            course.plan.stop = verdict.stop  # what went out of this message cannot be taken back: the run ends after it
+            await self._rest_of_pruned(_pruned(answer, verdict), called=forward.called)
+        else:
+            self._went_through(answer)
+            await self._reply.write(b"".join(forward.held), more=False)
+
+    def _came_whole(self, answer: Answer) -> None:
+        """A stream that nothing holds is about to end, whatever becomes of its connections after that."""
+        self._course.calls.complete(answer)
+        if self._course.session.policy.mode is Mode.OBSERVE:
+            self._judge(answer)
+        self._went_through(answer)
+        self._whole_sent = True
+
+    def _went_through(self, answer: Answer) -> None:
+        self._end(full=True, choices=answer.choices, answered=bool(answer.choices))
+
+    async def _rest_of_pruned(self, answer: Answer, *, called: bool) -> None:
+        """What is left of a held answer; called: its calls went out before the rest was held."""
+        course = self._course
+        self._went_through(answer)
+        usage = answer.usage if course.session.request.wants_usage else None
+        calls = () if called else answer.choices[0].calls
+        head = course.head(answer, int(self._set.wall()), self._set.new_id())
+        notice, started, choices = course.notice(pruned=True), course.spoken is not None, len(answer.choices)
+        tail = self._dialect.stream_tail(head, "", calls, usage, notice, started=started, choices=choices, called=called, sent=course.sent)
+        await self._reply.write(tail, more=False)
+
+    async def _failed(self, error: UpstreamFailed) -> None:
+        if self._reply.status is None:
+            await self._reply.whole(error.status, [JSON], self._dialect.error(error.status, error.code, error.message, None))
+        else:
+            await self._client.write(self._dialect.stream_error(error.code, error.message, None), more=False)
+
+    # ---- afterwards
+
+    def _end(self, *, full: bool, choices: Sequence[Choice] = (), answered: bool = True, blocked: bool = False) -> None:
+        """Hands what came of the exchange to the store, once, beside the last bytes."""
+        if self._commit is not None:
+            return
+        session, plan, verdict = self._course.session, self._course.plan, self._course.verdict
+        self._course.calls.close()
+        result = Result(
+            ended=session.asker.began + self._set.clock() - self._opened,
+            full=full,
+            calls=tuple(call for choice in choices[:1] for call in choice.calls),
+            answered=answered,
+            blocked=blocked,
+            own=plan.serve is Serve.FORWARD,
+            nudge=plan.nudge,
+            stop=plan.stop,
+            dropped=verdict.finding.calls if verdict.finding is not None and verdict.drop else frozenset(),
+        )
+        self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
+
+    def _emit_unserved(self, error: ProxyError) -> None:
+        seconds = self._set.clock() - self._started
+        self._set.telemetry.emit(
+            ExchangeEnded(
+                dialect=self._dialect.name,
+                model="",
+                session="",
+                lane=0,
+                step=0,
+                action=Action.ALLOW,
+                status=error.status,
+                outcome=Outcome.FAILED if error.status >= 500 else Outcome.REFUSED,
+                overhead_seconds=seconds,
+            )
+        )
+
+    async def _emit(self) -> None:
+        if self._commit is not None:
+            await self._commit
+        ended = self._course.ended(
+            self._outcome,
+            self._reply.status,
+            started=self._started,
+            now=self._set.clock(),
+            first_byte=self._reply.first_byte,
+            nudge_ended=self._nudge_ended,
+        )
+        self._set.telemetry.emit(ended)
+
+
+def _pruned(answer: Answer, verdict: Verdict) -> Answer:
+    """The answer without the calls that are left out."""
+    choices = [
+        msgspec.structs.replace(
+            choice, calls=tuple(call for position, call in enumerate(choice.calls) if (number, position) not in verdict.drop)
+        )
+        for number, choice in enumerate(answer.choices)
+    ]
+    return msgspec.structs.replace(answer, choices=tuple(choices))

@@ -1,0 +1,74 @@
+"""The way back to the client: one response, whole or streamed, with Lastcall's own header fields."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from proxy.client import Client, Fields
+
+T = TypeVar("T")
+
+KEEP_ALIVE_SECONDS = 10.0  # clients' idle watchdogs begin at a minute
+
+
+class Reply:
+    """One response. keep_alive: bytes that a client ignores in a stream. fields: Lastcall's own, asked for when the header goes out."""
+
+    def __init__(self, client: Client, keep_alive: bytes, clock: Callable[[], float], fields: Callable[[], Fields]) -> None:
+        self.first_byte: float | None = None
+        self._client = client
+        self._keep_alive_bytes = keep_alive
+        self._clock = clock
+        self._fields = fields
+        self._opening: tuple[int, Fields] | None = None
+        self._written = clock()
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status sent, None while it is still free."""
+        return self._client.status
+
+    def prepare(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
+        """Says how a stream begins; sent with its first bytes, or by `open`."""
+        self._opening = (status, fields)
+
+    async def open(self) -> None:
+        """Sends status and header of a stream, once."""
+        if self._opening is not None:
+            (status, fields), self._opening = self._opening, None
+            await self._client.start(status, [*fields, *self._fields()])
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        """Sends a piece of a stream; the last one with more=False."""
+        await self.open()
+        self._mark_first_byte()
+        self._written = self._clock()
+        await self._client.write(data, more=more)
+
+    async def whole(self, status: int, fields: Fields, body: bytes) -> None:
+        """Sends a complete response."""
+        self._mark_first_byte()
+        await self._client.whole(status, [*fields, *self._fields()], body)
+
+    def keep_alive_due(self) -> float:
+        """In how many seconds the client should hear something."""
+        return self._written + KEEP_ALIVE_SECONDS - self._clock()
+
+    async def keep_alive(self) -> None:
+        """Lets a client that waits in a stream know that there is more to come."""
+        self._written = self._clock()
+        if self.status is not None:
+            await self._client.write(self._keep_alive_bytes)
+
+    async def outlast(self, work: "asyncio.Future[T]") -> T:
+        """What the work comes to; the client hears something meanwhile. Cancelled with the caller."""
+        try:
+            while not (await asyncio.wait({work}, timeout=KEEP_ALIVE_SECONDS))[0]:
+                await self.keep_alive()
+        finally:
+            work.cancel()
+        return work.result()
+
+    def _mark_first_byte(self) -> None:
+        if self.first_byte is None:
+            self.first_byte = self._clock()
