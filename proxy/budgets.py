@@ -13,7 +13,7 @@ MODEST_OUTPUT = 4_096  # what a call falls back to when the largest no longer fi
 USEFUL_OUTPUT = 256  # less than this is no answer
 ATTACHMENT_TOKENS = 16_384  # a picture at most, in bytes or by reference (gpt-4o-mini alone counts up to three times that)
 _USUAL_ATTACHMENT = 1_024  # a picture, where a provider reports no usage
-_BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
+BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
 
 REASONS = {"steps": Reason.STEP_BUDGET, "tokens": Reason.TOKEN_BUDGET, "deadline": Reason.DEADLINE}
 
@@ -70,5 +70,5 @@ def usage_of(answer: Answer, request: Request) -> tuple[Usage, bool]:
         + sum(len(call.name) + len(call.arguments.encode("utf-8", "surrogatepass")) for call in choice.calls)
         for choice in answer.choices
     )
-    read = -(-request.text_bytes // _BYTES_PER_TOKEN) + request.attachments * _USUAL_ATTACHMENT
-    return Usage(read, -(-written // _BYTES_PER_TOKEN)), True
+    read = -(-request.text_bytes // BYTES_PER_TOKEN) + request.attachments * _USUAL_ATTACHMENT
+    return Usage(read, -(-written // BYTES_PER_TOKEN)), True

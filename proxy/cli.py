@@ -17,11 +17,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxy import __version__
-from proxy.config import Config, UpstreamConfig, load, masked
+from proxy.config import Config, UpstreamConfig, load, masked, value_of
 from proxy.config import schema as config_schema
 from proxy.errors import ConfigError
 from proxy.models import Reason
-from proxy.policy import Budgets, Ladder, Policy, policy_of
+from proxy.policy import Budgets, Counting, Ladder, Policy, policy_of
 
 DEFAULT_FILE = Path("config.yaml")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -116,6 +116,57 @@ def mock_upstream(host: str, port: int, script: Path | None) -> None:
         mock.serve(host=host, port=port, script=str(script) if script else None)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _assignment(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[tuple[str, ...], object]:
+    """`--set detectors.repeated_call.stop_at=4` as a path into the file's policy, and a value."""
+    flags: dict[tuple[str, ...], object] = {}
+    for one in given:
+        path, equals, value = one.partition("=")
+        if not equals or not all(path.split(".")):
+            raise click.BadParameter(f"{one!r} is not KEY=VALUE; write it as in detectors.repeated_call.stop_at=4")
+        try:
+            flags[("policy", *path.removeprefix("policy.").split("."))] = value_of(value)
+        except ConfigError as error:
+            raise click.BadParameter(str(error)) from None
+    return flags
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option("--config", "file", type=_FILE, help="Default: ./config.yaml, if there is one.")
+@click.option("--preset", type=click.Choice(["standard", "plain"]), help="In place of policy.preset of the file.")
+@click.option("--counting", type=click.Choice([str(way) for way in Counting]), help="In place of policy.counting of the file.")
+@click.option("--set", "flags", multiple=True, callback=_assignment, metavar="KEY=VALUE", help="A key of the policy: finish_tools=[done].")
+@click.option("--all", "every", is_flag=True, help="Show the runs that would be left alone too.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def replay(
+    files: tuple[str, ...],
+    file: Path | None,
+    preset: str | None,
+    counting: str | None,
+    flags: dict[tuple[str, ...], object],
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Say what Lastcall would have done in recorded work, offline.
+
+    FILES are recordings in any of these forms, plain or gzip, - for standard input: chat completions as request bodies, logs or lists
+    of messages; collected runs with turns.
+
+    Budgets are left out: they are about spending, not about loops.
+    """
+    from proxy import replay as work  # noqa: PLC0415 - see the module's docstring
+
+    named = {("policy", "preset"): preset, ("policy", "counting"): counting}
+    try:
+        policy = policy_of(_read(file, {path: value for path, value in named.items() if value is not None} | flags).policy)
+    except ConfigError as error:
+        raise click.UsageError(f"{file or 'these options'}: {error}") from None
+    try:
+        sys.exit(work.run(files, policy, every=every, as_json=as_json))
+    except OSError as error:
+        raise click.UsageError(f"cannot read {error.filename}: {error.strerror}") from None
 
 
 def _greeting(url: str, config: Config, file: Path | None) -> str:

@@ -19,7 +19,7 @@ from proxy.config.shape import Config, PolicyConfig, Rungs, ToolConfig, Upstream
 from proxy.config.values import masked, shown
 from proxy.errors import ConfigError
 
-__all__ = ["Config", "PolicyConfig", "Rungs", "ToolConfig", "UpstreamConfig", "dump", "load", "load_dumped", "masked", "schema"]
+__all__ = ["Config", "PolicyConfig", "Rungs", "ToolConfig", "UpstreamConfig", "dump", "load", "load_dumped", "masked", "schema", "value_of"]
 
 # Keys and detectors of the design that come with a later version.
 _LATER = frozenset(
@@ -53,6 +53,17 @@ def load(text: str, env: Mapping[str, str], overrides: Mapping[tuple[str, ...], 
         ordered = sorted(document.faults, key=lambda fault: fault.line or 0)
         raise ConfigError("\n".join(map(str, ordered)))
     return config
+
+
+def value_of(text: str) -> object:
+    """A single value as the file would have it: `5`, `off`, `null`, `{nudge_at: 3}`. Raises `ConfigError` when it cannot stand there."""
+    try:
+        document = read(f"value: {text}", {})
+    except ConfigError:
+        document = Document()
+    if document.faults or list(document.values) != ["value"]:
+        raise ConfigError(f"{shown(text)} is not a value that could stand in the file; use one such as 5, off, null or {{nudge_at: 3}}")
+    return document.values["value"]
 
 
 def schema() -> dict[str, Any]:
