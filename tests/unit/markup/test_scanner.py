@@ -86,4 +86,4 @@ def test_markup_after_an_example_is_seen() -> None:
 @pytest.mark.parametrize("piece", ["<tool_call> ", "[TOOL_CALLS]a", "```", "<!--", "`x", "<|channel|>commentary ", "<arg_key>x", ">\n"])
 def test_hostile_text_is_read_to_its_end(piece: str) -> None:
     """Openers without end cost no more than their length: this would not return in time if they did."""
-    assert not leaked(piece * (1_000_000 // len(piece)))
+    assert not leaked(piece * (300_000 // len(piece)))
