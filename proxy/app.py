@@ -79,7 +79,8 @@ class Front:
         client = Client(scope, receive, send)
         setting = self._setting()
         setting.telemetry.exchange_started()
-        dialect: Dialect = DIALECTS["/chat/completions"]
+        # Clients of the messages API name its version, whatever they ask for.
+        dialect: Dialect = DIALECTS["/messages" if "anthropic-version" in client.headers else "/chat/completions"]
         try:
             session, path = _split(_raw_path(scope))
             judged = _judged(path) if scope["method"] == "POST" else None
@@ -88,7 +89,8 @@ class Front:
                 dialect = judged
                 await Exchange(setting, client, judged, path, query, session).run()
             else:
-                await _forward(setting, client, scope["method"], path, query)
+                kind = next((name for start, name in _PATH_DIALECTS.items() if path.startswith(start)), dialect.name)
+                await _forward(setting, client, kind, scope["method"], path, query)
         except ClientGone:
             return
         except ProxyError as error:
@@ -130,7 +132,7 @@ def _raw_path(scope: Scope) -> str:
 
 
 def _split(path: str) -> tuple[str | None, str]:
-    """The session a path names, and what comes after /v1."""
+    """The session a path names, and what comes after /v1: said twice where a client of the messages API, which adds it, was given it."""
     session = None
     if path.startswith("/s/"):
         match = _SESSION_PATH.fullmatch(path)
@@ -139,7 +141,7 @@ def _split(path: str) -> tuple[str | None, str]:
         session, path = unquote(match.group(1)), match.group(2)
         if not session.isascii() or not session.isprintable() or len(session) > 256:
             raise BadRequest("the session in the path /s/<session>/v1/… must be 1 to 256 printable ASCII characters")
-    return session, path.removeprefix("/v1")
+    return session, path.removeprefix("/v1").removeprefix("/v1")
 
 
 def _judged(path: str) -> Dialect | None:
@@ -147,10 +149,9 @@ def _judged(path: str) -> Dialect | None:
     return DIALECTS.get(path) or DIALECTS.get(_NO_STEP.sub("/", unquote(path)).rstrip("/"))
 
 
-async def _forward(setting: Setting, client: Client, method: str, path: str, query: bytes) -> None:
-    """A route that Lastcall does not judge: bytes through, both ways."""
+async def _forward(setting: Setting, client: Client, kind: str, method: str, path: str, query: bytes) -> None:
+    """A route that Lastcall does not judge: bytes through, both ways. kind: the dialect that its upstream must speak."""
     started = setting.clock()
-    kind = next((name for start, name in _PATH_DIALECTS.items() if path.startswith(start)), "chat")
     way = next((way for way in setting.ways if way.serves(kind, "")), setting.ways[0])
     length = client.headers.get("content-length")
     has_body = "transfer-encoding" in client.headers or (length is not None and length != "0")
@@ -283,6 +284,7 @@ def _target(name: str, config: UpstreamConfig, environ: Mapping[str, str]) -> Ta
         name=name,
         base_url=config.base_url,
         api_key=key if isinstance(key, str) and key != "passthrough" else None if isinstance(key, str) else key.get_secret_value(),
+        key_header=config.key_header,
         ca_file=config.ca_file,
         verify=config.verify,
         proxy=config.proxy or proxy_from(environ, config.base_url),

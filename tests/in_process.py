@@ -346,7 +346,7 @@ class Proxy:
         settings: dict[str, Any] = {
             "policy": policy or Policy(),
             "sessions": self.sessions,
-            "ways": [Way("main", self.upstream, lambda dialect, model: dialect == "chat" and model != "unserved")],
+            "ways": [Way("main", self.upstream, lambda dialect, model: model != "unserved")],
             "telemetry": self.telemetry,
             "session_headers": (),
             "max_body": 1 << 20,

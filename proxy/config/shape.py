@@ -78,7 +78,13 @@ class UpstreamConfig(Section):
     """What the client's path, without its /v1, is appended to."""
     api_key: ApiKey = "passthrough"
     """`passthrough` hands on the client's own credentials; else a key, only as ${VAR}."""
-    dialects: Annotated[tuple[Literal["chat", "responses", "messages"], ...], Field(strict=False), AfterValidator(_some)] = ("chat",)
+    key_header: Literal["authorization", "x-api-key"] | None = None
+    """Where a key of its own is sent; null: in x-api-key on the routes of the messages dialect, else as a bearer token."""
+    dialects: Annotated[tuple[Literal["chat", "responses", "messages"], ...], Field(strict=False), AfterValidator(_some)] = (
+        "chat",
+        "responses",
+        "messages",
+    )
     """Wire formats that this upstream speaks."""
     models: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_some)] = ("*",)
     """Models it serves, as names or globs."""
@@ -288,7 +294,10 @@ class Config(Section):
     """Everything `config.yaml` says."""
 
     server: ServerConfig = ServerConfig()
-    upstreams: dict[str, UpstreamConfig] = {"default": UpstreamConfig(base_url="https://api.openai.com/v1")}
+    upstreams: dict[str, UpstreamConfig] = {
+        "default": UpstreamConfig(base_url="https://api.openai.com/v1", dialects=("chat", "responses")),
+        "anthropic": UpstreamConfig(base_url="https://api.anthropic.com/v1", dialects=("messages",)),
+    }
     """Model endpoints by name; the first that fits a request gets it."""
     models: Annotated[tuple[Name, ...], Field(strict=False)] = _DEFAULT_MODELS
     """Model names or globs that may appear as a metric label; any other model is counted as _other."""

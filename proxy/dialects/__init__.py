@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from proxy.dialects.chat import Chat
+from proxy.dialects.messages import Messages
 from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
 
 
@@ -107,4 +108,4 @@ class Dialect(Protocol):
         ...
 
 
-DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat()}
+DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat(), "/messages": Messages()}

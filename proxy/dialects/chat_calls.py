@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from proxy.dialects.raw_json import UNREADABLE, Shape, plain, present, text, whole
+from proxy.dialects.raw_json import UNREADABLE, Shape, argument_text, plain, present, text, whole
 from proxy.models import ToolCall
 
 
@@ -70,18 +70,10 @@ def _whole_call(call: WireCall) -> ToolCall:
 
 def _said(call: WireCall) -> tuple[str, str]:
     if call.function is not None:
-        return text(call.function.name) or "", _argument_text(call.function.arguments)
+        return text(call.function.name) or "", argument_text(call.function.arguments)
     if call.custom is not None:
-        return text(call.custom.name) or "", _argument_text(call.custom.input)
+        return text(call.custom.name) or "", argument_text(call.custom.input)
     return "", ""
-
-
-def _argument_text(raw: bytes) -> str:
-    """The text of a string; the JSON text itself of anything else, for servers that send an object."""
-    if not present(raw):
-        return ""
-    value = plain(raw)
-    return value if isinstance(value, str) else bytes(raw).decode("utf-8", "replace")
 
 
 class _Draft:

@@ -140,6 +140,14 @@ def text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def argument_text(raw: bytes) -> str:
+    """A call's arguments: the text of a string, the JSON text itself of anything else, "" for nothing."""
+    if not present(raw):
+        return ""
+    value = plain(raw)
+    return value if isinstance(value, str) else bytes(raw).decode("utf-8", "replace")
+
+
 def quoted(value: str) -> bytes:
     """A JSON string. Half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD."""
     try:

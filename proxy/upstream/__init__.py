@@ -15,14 +15,16 @@ class Target:
     """One configured upstream.
 
     base_url: up to and including the version, such as `https://api.openai.com/v1`. api_key: replaces the client's credentials; None
-    passes those on. ca_file: PEM certificates trusted besides the system's. verify: False accepts any certificate. proxy: URL of a
-    forward proxy, user and password allowed. connect_timeout: seconds for name, TCP, proxy and TLS together. read_timeout: seconds
-    of silence allowed before and within an answer; no limit stands on an answer's length in time.
+    passes those on. key_header: where the key goes, `authorization` or `x-api-key`; None follows the route. ca_file: PEM certificates
+    trusted besides the system's. verify: False accepts any certificate. proxy: URL of a forward proxy, user and password allowed.
+    connect_timeout: seconds for name, TCP, proxy and TLS together. read_timeout: seconds of silence allowed before and within an answer;
+    no limit stands on an answer's length in time.
     """
 
     name: str
     base_url: str
     api_key: str | None = field(default=None, repr=False)
+    key_header: str | None = None
     ca_file: str | None = None
     verify: bool = True
     proxy: str | None = field(default=None, repr=False)

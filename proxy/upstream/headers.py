@@ -61,10 +61,11 @@ _RESPONSE_DROPS = {
 }
 
 
-def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool) -> list[tuple[str, str]]:
+def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer: bool = True) -> list[tuple[str, str]]:
     """A client's request header as the upstream gets it; names keep their case.
 
-    With an `api_key` it takes the place of the client's credentials. Content-Length and Host are left to the client library.
+    With an `api_key` it takes the place of the client's credentials: as a bearer token, or in `x-api-key`. Content-Length and Host are
+    left to the client library.
     """
     drops = _REQUEST_DROPS[api_key is not None, plain]
     named: set[bytes] = set()
@@ -84,7 +85,7 @@ def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool) -> lis
     if plain:
         kept.append(("Accept-Encoding", "identity"))
     if api_key is not None:
-        kept.append(("Authorization", f"Bearer {api_key}"))
+        kept.append(("Authorization", f"Bearer {api_key}") if bearer else ("X-Api-Key", api_key))
     return kept
 
 

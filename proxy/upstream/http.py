@@ -235,7 +235,7 @@ class Upstream:
         decoded. within: seconds for the whole exchange, body included. Raises `BadRequest` for a path or query that cannot be sent,
         `UpstreamFailed` when no answer came, and whatever a streamed body raises.
         """
-        outgoing = to_upstream(headers, api_key=self._target.api_key, plain=plain)
+        outgoing = to_upstream(headers, api_key=self._target.api_key, plain=plain, bearer=self._is_bearer(path))
         if not isinstance(body, bytes | None) and (length := declared_length(headers)) is not None:
             outgoing.append(("Content-Length", length))
         timeout = self._timeout if within is None else _within(self._timeout, within)
@@ -250,6 +250,11 @@ class Upstream:
         except _FAILURES as error:
             raise (request.broken or self.failed(error)) from None
         return Response(answer, self, plain=plain)
+
+    def _is_bearer(self, path: str) -> bool:
+        """Whether the key is a bearer token: everywhere but on the routes of the messages API, which want it in a header of its own."""
+        header = self._target.key_header
+        return not path.startswith("/messages") if header is None else header == "authorization"
 
     async def close(self) -> None:
         """Closes every connection. Answers still being read break off."""

@@ -61,6 +61,25 @@ async def test_a_configured_key_is_the_only_credential() -> None:
     assert [line for line in seen.heads[0] if "Bearer" in line or "client" in line] == [f"Authorization: Bearer {KEY}"]
 
 
+@pytest.mark.parametrize(
+    ("path", "key_header", "sent"),
+    [
+        ("/messages", None, f"X-Api-Key: {KEY}"),
+        ("/messages/count_tokens", None, f"X-Api-Key: {KEY}"),
+        ("/messages", "authorization", f"Authorization: Bearer {KEY}"),
+        ("/chat/completions", "x-api-key", f"X-Api-Key: {KEY}"),
+    ],
+)
+async def test_a_configured_key_goes_where_the_route_wants_it(path: str, key_header: str | None, sent: str) -> None:
+    """The messages API takes it in a header of its own; the configuration may say otherwise."""
+    seen = Seen()
+    target = Target("main", "", api_key=KEY, key_header=key_header)
+    async with serving(script(seen, OK)) as port, upstream_at(port, target) as upstream:
+        await (await upstream.send("POST", path, b"", [], b"{}", plain=True)).read()
+
+    assert [line for line in seen.heads[0] if KEY in line] == [sent]
+
+
 async def test_a_large_body_is_sent_whole() -> None:
     """Above the size from which aiohttp warns about bytes, with its length."""
     seen = Seen()

@@ -123,6 +123,33 @@ async def test_a_forwarded_route_goes_to_an_upstream_of_its_dialect() -> None:
     assert asked == [(dialect, "") for dialect in ("chat", "responses", "messages") for _ in range(2)]
 
 
+async def test_what_a_messages_client_asks_goes_to_an_upstream_of_its_dialect() -> None:
+    """Whatever the route: its clients name the API's version in a header."""
+    proxy = Proxy(ScriptedResponse(b"ok"))
+    (way,) = proxy.setting.ways
+    elsewhere = type(way)("elsewhere", Proxy().upstream, lambda dialect, model: dialect == "chat")
+    proxy.setting.ways = [elsewhere, type(way)("here", way.upstream, lambda dialect, model: dialect == "messages")]
+
+    assert (await proxy.ask(b"", "/v1/models", method="GET", anthropic_version="2023-06-01")).body == b"ok"
+
+
+async def test_a_messages_client_is_refused_in_its_own_words() -> None:
+    """An error in the shape of its API, also where no route was found."""
+    for path, body in (("/v1/messages", b"{"), ("/s/x", b"")):
+        refused = await Proxy().ask(body, path, anthropic_version="2023-06-01")
+        told = json.loads(refused.body)
+        assert (told["type"], told["error"]["type"][-6:]) == ("error", "_error")
+
+
+async def test_a_version_said_twice_is_a_usual_slip() -> None:
+    """Clients of the messages API add it to their base URL themselves."""
+    proxy = Proxy(ScriptedResponse(b'{"type": "message", "content": []}'))
+    conversation = await proxy.ask(b'{"messages": []}', "/v1/v1/messages", query=b"beta=true")
+
+    assert (conversation.status, conversation.lastcall["action"]) == (200, "allow")
+    assert (proxy.upstream.sent[0].path, proxy.upstream.sent[0].query) == ("/messages", b"beta=true")
+
+
 async def test_an_upload_is_passed_on_as_it_arrives() -> None:
     """Larger than any limit on judged bodies, and never in memory as a whole."""
     proxy = Proxy(ScriptedResponse(b"ok"), max_body=4)

@@ -180,7 +180,7 @@ def test_check_config_says_what_is_in_force() -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("c.yaml: valid\n")
     assert "store: redis://***@r, failure mode open" in result.stdout
-    assert "upstream a: http://h/v1, a key from the environment, chat, models *" in result.stdout
+    assert "upstream a: http://h/v1, a key from the environment, chat responses messages, models *" in result.stdout
     assert "detector repeated_call: nudge at 3, stop at 5" in result.stdout
     assert "cycle" not in result.stdout
     assert "budgets: steps 9, tokens unlimited, deadline none" in result.stdout

@@ -44,10 +44,12 @@ def test_a_file_that_says_nothing_gives_the_defaults(text: str) -> None:
     loaded = load(text, {})
     assert (loaded.server.host, loaded.server.port, loaded.server.workers, loaded.server.metrics_port) == ("127.0.0.1", 4000, 1, None)
     assert loaded.server.max_body == 32 * 1024 * 1024
-    assert list(loaded.upstreams) == ["default"]
+    assert {name: (upstream.base_url, upstream.dialects) for name, upstream in loaded.upstreams.items()} == {
+        "default": ("https://api.openai.com/v1", ("chat", "responses")),
+        "anthropic": ("https://api.anthropic.com/v1", ("messages",)),
+    }
     upstream = loaded.upstreams["default"]
-    assert (upstream.base_url, upstream.api_key) == ("https://api.openai.com/v1", "passthrough")
-    assert (upstream.dialects, upstream.models) == (("chat",), ("*",))
+    assert (upstream.api_key, upstream.key_header, upstream.models) == ("passthrough", None, ("*",))
     assert (upstream.verify, upstream.ca_file, upstream.proxy) == (True, None, None)
     assert (upstream.connect_timeout, upstream.read_timeout) == (10.0, 600.0)
     assert (loaded.store.url, loaded.store.failure_mode, loaded.store.timeout) == ("memory://", "open", 0.25)

@@ -72,6 +72,14 @@ def test_a_configured_key_replaces_every_credential_of_the_client() -> None:
     assert to_upstream(headers, api_key="sk-ours", plain=False) == [("accept", "*/*"), ("Authorization", "Bearer sk-ours")]
 
 
+def test_a_configured_key_may_go_into_a_header_of_its_own() -> None:
+    """As the messages API wants it; version and beta headers pass."""
+    headers = [(b"authorization", b"Bearer client"), (b"anthropic-version", b"2023-06-01"), (b"anthropic-beta", b"a,b")]
+
+    kept = to_upstream(headers, api_key="sk-ours", plain=False, bearer=False)
+    assert kept == [("anthropic-version", "2023-06-01"), ("anthropic-beta", "a,b"), ("X-Api-Key", "sk-ours")]
+
+
 def test_a_client_cannot_remove_the_configured_key() -> None:
     """Naming Authorization in Connection takes the client's away, not ours."""
     headers = [(b"connection", b"authorization"), (b"authorization", b"Bearer client")]

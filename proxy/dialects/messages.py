@@ -1,0 +1,63 @@
+"""The messages dialect: `POST /v1/messages`, as Anthropic defines it and as other servers speak it.
+
+This is its table of contents; the work is in `messages_request`, `messages_answer`, `messages_stream` and `messages_render`.
+"""
+
+from collections.abc import Collection
+
+from proxy.dialects import messages_answer, messages_render, messages_request, messages_stream
+from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+
+
+class Messages:
+    """Implements `Dialect`. An answer of this dialect has one choice, and a stream always says what it cost."""
+
+    name = "messages"
+    id_prefix = "msg_lastcall_"
+    keep_alive = messages_render.KEEP_ALIVE
+    terminator = messages_stream.END
+
+    def parse(self, body: bytes) -> Request:
+        return messages_request.parse_request(body)
+
+    def rewrite(self, request: Request, edits: Edits) -> bytes:
+        return messages_request.rewrite_request(request, edits)
+
+    def read_answer(self, body: bytes) -> Answer:
+        return messages_answer.read_answer(body)
+
+    def reader(self) -> messages_stream.MessagesReader:
+        return messages_stream.MessagesReader()
+
+    def without_usage(self, event: bytes) -> bytes:
+        return event
+
+    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
+        return messages_answer.prune(body, drop, notice)
+
+    def completion(
+        self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()
+    ) -> bytes:
+        return messages_render.completion(head, text, usage, notice, calls)
+
+    def stream_tail(
+        self,
+        head: Head,
+        text: str,
+        calls: tuple[ToolCall, ...],
+        usage: Usage | None,
+        notice: Notice | None,
+        *,
+        started: bool,
+        choices: int,
+        called: bool = False,
+        sent: object = None,
+    ) -> bytes:
+        standing = sent if isinstance(sent, messages_stream.Standing) else None
+        return messages_render.stream_tail(head, text, calls, usage, notice, started=started, called=called, sent=standing)
+
+    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
+        return messages_render.stream_error(code, message, notice)
+
+    def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:
+        return messages_render.error(status, code, message, notice)

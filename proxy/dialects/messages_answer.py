@@ -1,0 +1,98 @@
+"""Whole messages answers: what one says, what it cost, and how calls are taken out of one."""
+
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from proxy.dialects import notice as lastcall
+from proxy.dialects.messages_blocks import BLOCKS, CALL, call_of, joined_texts
+from proxy.dialects.raw_json import FIELDS, UNREADABLE, Shape, list_of, object_of, plain, present, quoted, raw_list, read, text, whole
+from proxy.models import Answer, Choice, Notice, Usage
+
+TEXT = "text"
+
+
+class Body(Struct, gc=False):
+    """An answer; also the `message` that opens a stream."""
+
+    type: Any = None
+    id: Any = None
+    model: Any = None
+    content: Raw = Raw()
+    stop_reason: Any = None
+    usage: Raw = Raw()
+    error: Raw = Raw()
+
+
+_BODY = Decoder(Body)
+MESSAGE = Shape(Body)
+
+
+def read_usage(raw: bytes, before: Usage | None = None) -> Usage | None:
+    """The token counts of a `usage` object, over those known before: a stream gives some at its start and others at its end.
+
+    The API's `input_tokens` leaves out what came from the cache or went into it; here it is all input.
+    """
+    usage = plain(raw) if present(raw) else None
+    if not isinstance(usage, dict):
+        return before
+    fresh, produced = whole(usage.get("input_tokens")), whole(usage.get("output_tokens"))
+    if fresh is None and produced is None:
+        return before
+    known = before or Usage()
+    cached, written = whole(usage.get("cache_read_input_tokens")), whole(usage.get("cache_creation_input_tokens"))
+    cached = known.cached_tokens if cached is None else cached
+    written = known.written_tokens if written is None else written
+    if fresh is None:
+        fresh = known.input_tokens - known.cached_tokens - known.written_tokens
+    produced = known.output_tokens if produced is None else produced
+    return Usage(fresh + cached + written, produced, cached, 0, written)
+
+
+def read_answer(body: bytes) -> Answer:
+    """Reads a whole answer. It is complete when it could be read to its end and is a message."""
+    try:
+        wire = read(_BODY, body)
+    except UNREADABLE:
+        return Answer()
+    failed = present(wire.error) or wire.type == "error"
+    if not present(wire.content):
+        return Answer(error=failed)
+    blocks = BLOCKS.many(wire.content)
+    texts = [block.text for block in blocks if block.type == TEXT and isinstance(block.text, str)]
+    calls = tuple([call_of(block) for block in blocks if block.type == CALL])
+    return Answer(
+        choices=(Choice(joined_texts(texts), calls, text(wire.stop_reason)),),
+        usage=read_usage(wire.usage),
+        id=text(wire.id),
+        model=text(wire.model),
+        complete=True,
+        error=failed,
+    )
+
+
+def prune(body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
+    """The answer without the calls at these (choice, call) positions of `read_answer`, plus the notice.
+
+    Without calls left it ends as text does, and says the notice's message if it would say nothing: an assistant message that is empty
+    is refused once it stands in the history. An unreadable answer is returned as it is.
+    """
+    try:
+        members = read(FIELDS, body)
+        content = members["content"]
+        raws, blocks = raw_list(content), BLOCKS.many(content)
+    except (*UNREADABLE, KeyError):
+        return body
+    dropped = {call for choice, call in drop if choice == 0}
+    calls = [place for place, block in enumerate(blocks) if block.type == CALL]
+    gone = {place for number, place in enumerate(calls) if number in dropped}
+    kept = [raw for place, raw in enumerate(raws) if place not in gone]
+    if len(gone) == len(calls):
+        members["stop_reason"] = Raw(b'"end_turn"')
+        if not any(block.type == TEXT and text(block.text) for block in blocks):
+            kept.append(Raw(b'{"type":"text","text":' + quoted(notice.message) + b"}"))
+    members["content"] = Raw(list_of(kept))
+    members["lastcall"] = lastcall.raw(notice)
+    return object_of(members)

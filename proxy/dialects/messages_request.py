@@ -1,0 +1,203 @@
+"""Messages requests: what Lastcall reads of one, and the edits it can make in one.
+
+A user message holds tool results beside text. Each result becomes an item, what stands beside them (reminders, environment details) one
+user item behind them. Text that is added to a result stands as a block of its own behind all results of its message, where the API
+wants it; nothing else moves, so that signed thinking stays bound to what came before it and `cache_control` marks the same blocks.
+"""
+
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder, encode
+
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body
+from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, read_calls
+from proxy.dialects.raw_json import (
+    FIELDS,
+    Fields,
+    Shape,
+    append_text,
+    fields,
+    flag,
+    list_of,
+    object_of,
+    plain,
+    present,
+    raw_list,
+    read,
+    text,
+    whole,
+)
+from proxy.errors import BadRequest
+from proxy.models import Edits, Insert, Item, Request, Role
+
+LEAST_THINKING = 1_024  # tokens: the least `budget_tokens` that the API takes
+_SYSTEM_PLACE = -1
+_ROLES = {"assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+# Claude Code's first system block names its version and a checksum of the request: another one each time.
+_ATTRIBUTION = "x-anthropic-billing-header"
+
+
+class _Message(Struct, gc=False):
+    role: Any = None
+    content: Raw = Raw()
+
+
+class _Body(Hinted, kw_only=True, gc=False):
+    messages: list[_Message]
+    model: str = ""
+    system: Raw = Raw()
+    tools: Raw = Raw()
+    tool_choice: Raw = Raw()
+    stream: Raw = Raw()
+    max_tokens: Raw = Raw()
+
+
+class _Tool(Struct, gc=False):
+    name: Any = None
+
+
+class _Choice(Struct, gc=False):
+    type: Any = None
+
+
+class _Part(Struct, gc=False):
+    type: Any = None
+    source: Raw = Raw()
+
+
+_BODY = Decoder(_Body)
+_TOOLS = Shape(_Tool)
+_CHOICE = Shape(_Choice)
+_PARTS = Shape(_Part)
+
+
+def parse_request(body: bytes) -> Request:
+    """Reads a request. Raises `BadRequest` on bytes that are not one."""
+    wire = read_body(body, _BODY, _BODY, "messages")
+    items = [Item(Role.SYSTEM, _without_attribution(bytes(wire.system)), place=_SYSTEM_PLACE)] if present(wire.system) else []
+    for place, message in enumerate(wire.messages):
+        items += _items(message, place)
+    attachments, picture_bytes = _attached(items)
+    return Request(
+        body=body,
+        model=wire.model,
+        items=tuple(items),
+        tools=tuple([tool.name for tool in _TOOLS.many(wire.tools) if isinstance(tool.name, str)]),
+        tools_raw=bytes(wire.tools),
+        tools_off=_CHOICE.one(wire.tool_choice).type == "none",
+        stream=flag(plain(wire.stream)),
+        wants_usage=True,  # no stream of this dialect is without
+        max_output=whole(plain(wire.max_tokens)) or None,
+        hints=hints_of(wire),
+        attachments=attachments,
+        picture_bytes=picture_bytes,
+    )
+
+
+def _without_attribution(system: bytes) -> bytes:
+    if _ATTRIBUTION.encode() not in system or not system.startswith(b"["):
+        return system
+    blocks = zip(raw_list(system), BLOCKS.many(system), strict=True)
+    kept = [raw for raw, block in blocks if not (isinstance(block.text, str) and block.text.startswith(_ATTRIBUTION))]
+    return list_of(kept)
+
+
+def _items(message: _Message, place: int) -> list[Item]:
+    content = bytes(message.content)
+    role = _ROLES.get(message.role, Role.USER) if isinstance(message.role, str) else Role.USER
+    if role is Role.ASSISTANT:
+        return [Item(role, content, read_calls(content), place=place)]
+    blocks = BLOCKS.many(content) if b'"tool_result"' in content and content.startswith(b"[") else []
+    results = [_result(block, place) for block in blocks if block.type == RESULT]
+    if not results:
+        return [Item(role, content, place=place)]
+    if len(results) < len(blocks):
+        beside = [raw for raw, block in zip(raw_list(content), blocks, strict=True) if block.type != RESULT]
+        results.append(Item(role, list_of(beside), place=place))
+    return results
+
+
+def _result(block: Block, place: int) -> Item:
+    return Item(Role.TOOL, bytes(block.content), (), text(block.tool_use_id), block.is_error is True, place)
+
+
+_ATTACHED = ("image", "document", "container_upload")
+_MAY_ATTACH = tuple(f'"{kind}"'.encode() for kind in _ATTACHED)
+
+
+def _attached(items: list[Item]) -> tuple[int, int]:
+    """How many parts are no text, and how many bytes of them are pictures written out."""
+    count = size = 0
+    for content in [item.content for item in items if item.content.startswith(b"[")]:
+        if not any(mark in content for mark in _MAY_ATTACH):
+            continue
+        attached = [part for part in _PARTS.many(content) if part.type in _ATTACHED]
+        count += len(attached)
+        size += sum(len(part.source) for part in attached if part.type == "image" and b'"base64"' in bytes(part.source))
+    return count, size
+
+
+def rewrite_request(request: Request, edits: Edits) -> bytes:
+    """The body with the edits made; the same object when they change nothing.
+
+    The top-level object and the touched messages are written anew around their values, which stay as they were. Raises `BadRequest` where
+    the body is too deep to be read again.
+    """
+    if not edits.inserts and not edits.no_tools and edits.force_tool is None and edits.max_output is None:
+        return request.body
+    try:
+        members = read(FIELDS, request.body)
+        before = dict(members)
+        _insert(members, request, edits.inserts)
+        _choose_tool(members, edits)
+        _limit_output(members, edits.max_output)
+    except RecursionError:
+        # How deep is too deep depends on how deep the caller's stack is, so `parse` may just have managed.
+        raise BadRequest(TOO_DEEP) from None
+    return request.body if members == before else object_of(members)
+
+
+def _insert(members: Fields, request: Request, inserts: tuple[Insert, ...]) -> None:
+    """Appends to the message that an item was read from: in a message with tool results that is behind them."""
+    if not inserts:
+        return
+    messages = raw_list(members["messages"])
+    for insert in inserts:
+        place = request.items[insert.item].place
+        if place == _SYSTEM_PLACE:
+            members["system"] = Raw(append_text(bytes(members["system"]), insert.text))
+            continue
+        message = fields(messages[place])
+        message["content"] = Raw(append_text(bytes(message.get("content", b"")), insert.text))
+        messages[place] = Raw(object_of(message))
+    members["messages"] = Raw(list_of(messages))
+
+
+def _choose_tool(members: Fields, edits: Edits) -> None:
+    """Forces the named tool if it is offered, or forbids those that are. What forces a tool allows no thinking."""
+    names = [tool.name for tool in _TOOLS.many(members.get("tools", b""))]
+    if edits.force_tool is not None and edits.force_tool in names:
+        members["tool_choice"] = Raw(encode({"type": "tool", "name": edits.force_tool}))
+        if present(members.get("thinking", b"")):
+            members["thinking"] = Raw(b'{"type":"disabled"}')
+    elif edits.no_tools and names:
+        members["tool_choice"] = Raw(b'{"type":"none"}')
+
+
+def _limit_output(members: Fields, limit: int | None) -> None:
+    """Lowers the output limit, and with it what thinking may take of it: the API wants that to be less."""
+    if limit is None:
+        return
+    own = whole(plain(members.get("max_tokens", b"")))
+    if own and own <= limit:
+        return
+    members["max_tokens"] = Raw(encode(limit))
+    thinking = plain(members.get("thinking", b""))
+    budget = whole(thinking.get("budget_tokens")) if isinstance(thinking, dict) else None
+    if budget is None or budget < limit:
+        return
+    if limit // 2 < LEAST_THINKING:
+        members["thinking"] = Raw(b'{"type":"disabled"}')
+    else:
+        members["thinking"] = Raw(object_of(fields(members["thinking"]) | {"budget_tokens": Raw(encode(limit // 2))}))

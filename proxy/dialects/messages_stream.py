@@ -1,0 +1,169 @@
+"""Streamed messages answers: following one event by event.
+
+Blocks come one after another, each opened, filled and closed. Who ends a stream must know which is open and which number is next, since
+clients keep blocks by their number.
+"""
+
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+
+from proxy.dialects import sse
+from proxy.dialects.messages_answer import MESSAGE, TEXT, read_usage
+from proxy.dialects.messages_blocks import CALL, Block, joined_texts
+from proxy.dialects.raw_json import UNREADABLE, Shape, argument_text, present, read, text, whole
+from proxy.models import Answer, Choice, ToolCall, Usage
+
+END = b"message_stop"
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """How far a stream has come. next: the number of the next block; open: the number of the one that is not closed yet.
+
+    spoke: text was among what came.
+    """
+
+    next: int = 0
+    open: int | None = None
+    spoke: bool = False
+
+
+class _Delta(Struct, gc=False):
+    type: Any = None
+    text: Any = None
+    partial_json: Any = None
+    stop_reason: Any = None
+
+
+class _Event(Struct, gc=False):
+    type: Any = None
+    index: Any = None
+    message: Raw = Raw()
+    content_block: Raw = Raw()
+    delta: Raw = Raw()
+    usage: Raw = Raw()
+    error: Raw = Raw()
+
+
+class _Draft(Struct):
+    """A block of which not everything may have come yet. pieces: of its text, or of its arguments as they are streamed."""
+
+    block: Block
+    pieces: list[str]
+
+    def call(self) -> ToolCall:
+        """The call it makes: arguments from the pieces, else those it was opened with."""
+        streamed = "".join(self.pieces)
+        arguments = streamed if streamed.strip() else argument_text(self.block.input)
+        return ToolCall(text(self.block.id), text(self.block.name) or "", arguments or "{}")
+
+
+_EVENT = Decoder(_Event)
+_DELTA = Shape(_Delta)
+_BLOCK = Shape(Block)
+
+
+class MessagesReader:
+    """Implements `StreamReader`."""
+
+    def __init__(self) -> None:
+        self.begun: dict[str, int] = {}
+        self.holds_call = False
+        self._drafts: dict[int, _Draft] = {}
+        self._standing = self._before = Standing()
+        self._usage: Usage | None = None
+        self._id: str | None = None
+        self._model: str | None = None
+        self._finish: str | None = None
+        self._called = False
+        self._done = False
+        self._error = False
+
+    def feed(self, event: bytes) -> None:
+        """Reads one event. From the first call on every event with data is one that `holds_call`; comments never are."""
+        self._before = self._standing
+        data = sse.data_of(event)
+        if data is None:
+            self.holds_call = False
+            return
+        ending = False
+        try:
+            wire = read(_EVENT, data)
+        except UNREADABLE:
+            pass
+        else:
+            ending = self._read(wire, str(wire.type or sse.name_of(event).decode("utf-8", "replace")))
+        self.holds_call = self._called or ending
+
+    def answer(self) -> Answer:
+        texts, calls = [], []
+        for index in sorted(self._drafts):
+            draft = self._drafts[index]
+            if draft.block.type == CALL:
+                calls.append(draft.call())
+            else:
+                texts.append("".join(draft.pieces))
+        choice = Choice(joined_texts(texts), tuple(calls), self._finish)
+        return Answer(
+            choices=(choice,) if self._id or self._drafts or self._finish else (),
+            usage=self._usage,
+            id=self._id,
+            model=self._model,
+            complete=self._done or self._finish is not None,
+            error=self._error,
+        )
+
+    def sent(self) -> Standing:
+        """Where the stream stood before the event just fed."""
+        return self._before
+
+    def _read(self, wire: _Event, kind: str) -> bool:
+        """Reads one event; whether it belongs to the stream's end."""
+        match kind:
+            case "content_block_delta":
+                self._add(_DELTA.one(wire.delta), whole(wire.index))
+            case "content_block_start":
+                self._open(_BLOCK.one(wire.content_block), whole(wire.index))
+            case "content_block_stop":
+                self._standing = Standing(self._standing.next, None, self._standing.spoke)
+            case "message_start":
+                self._begin(wire.message)
+            case "message_delta":
+                self._finish = text(_DELTA.one(wire.delta).stop_reason) or self._finish
+                self._usage = read_usage(wire.usage, self._usage)
+                return True
+            case "message_stop":
+                self._done = True
+                return True
+            case _:
+                self._error = self._error or kind == "error" or present(wire.error)
+        return False
+
+    def _begin(self, message: bytes) -> None:
+        body = MESSAGE.one(message)
+        self._id, self._model = self._id or text(body.id), self._model or text(body.model)
+        self._usage = read_usage(body.usage, self._usage)
+
+    def _open(self, block: Block, index: int | None) -> None:
+        number = self._standing.next if index is None else index
+        spoke = self._standing.spoke or bool(text(block.text))
+        self._standing = Standing(max(number + 1, self._standing.next), number, spoke)
+        if block.type == CALL:
+            self._called = True
+            name = text(block.name) or ""
+            self.begun[name] = self.begun.get(name, 0) + 1
+            self._drafts[number] = _Draft(block, [])
+        elif block.type == TEXT:
+            self._drafts[number] = _Draft(block, [text(block.text) or ""])
+
+    def _add(self, delta: _Delta, index: int | None) -> None:
+        number = self._standing.open if index is None else index
+        draft = self._drafts.get(number) if number is not None else None
+        if draft is None:
+            return
+        piece = text(delta.partial_json if draft.block.type == CALL else delta.text)
+        if piece is not None:
+            draft.pieces.append(piece)
+            if draft.block.type == TEXT and not self._standing.spoke:
+                self._standing = Standing(self._standing.next, self._standing.open, True)
