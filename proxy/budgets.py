@@ -15,7 +15,14 @@ ATTACHMENT_TOKENS = 16_384  # a picture at most, in bytes or by reference (gpt-4
 _USUAL_ATTACHMENT = 1_024  # a picture, where a provider reports no usage
 BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
 
-REASONS = {"steps": Reason.STEP_BUDGET, "tokens": Reason.TOKEN_BUDGET, "deadline": Reason.DEADLINE}
+REASONS = {
+    "deadline": Reason.DEADLINE,
+    "steps": Reason.STEP_BUDGET,
+    "input": Reason.TOKEN_BUDGET,
+    "output": Reason.TOKEN_BUDGET,
+    "tokens": Reason.TOKEN_BUDGET,
+    "cost": Reason.COST_BUDGET,
+}
 
 
 class Estimate(msgspec.Struct, frozen=True, gc=False):

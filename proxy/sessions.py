@@ -17,10 +17,10 @@ from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.fingerprint import Fingerprints
 from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place
-from proxy.models import Choice, Reason, Request, Role, text_of
+from proxy.models import Choice, Request, Role, text_of
 from proxy.policy import Canonical, Policy
 from proxy.state import Record, dump, load
-from proxy.store import Limits, MemoryStore, Opened, Reservation, Settlement, Store
+from proxy.store import Ceiling, MemoryStore, Opened, Reservation, Settlement, Store, Unit
 from proxy.trail import answer_identity, head_of, read
 
 LEASE_SECONDS = 900.0  # longer than any silence allowed of an upstream
@@ -52,19 +52,11 @@ class Session(Case, kw_only=True):
         """What the ledger said to this request."""
         if self.opened is None:
             return Spending()
-        opened, limits, ledger = self.opened, self.opened.limits, self.opened.ledger
-        values: dict[Reason, tuple[float | None, float]] = {
-            Reason.STEP_BUDGET: (limits.steps, ledger.steps),
-            Reason.TOKEN_BUDGET: (limits.tokens, ledger.tokens),
-            Reason.DEADLINE: (limits.deadline, round(opened.now - ledger.started_at, 3)),
-        }
-        if opened.refused is not None:
-            reason = REASONS[opened.refused]
-            return Spending(reason, None, *values[reason])
-        if opened.last:
-            by_steps = limits.steps is not None and opened.step >= limits.steps
-            reason = Reason.STEP_BUDGET if by_steps else Reason.TOKEN_BUDGET
-            return Spending(None, reason, *values[reason])
+        refused, last = self.opened.refused, self.opened.last
+        if refused is not None:
+            return Spending(REASONS[refused.kind], None, refused.limit, round(refused.spent, 3))
+        if last is not None:
+            return Spending(None, REASONS[last.ceiling.unit], last.ceiling.limit, last.spent)
         return Spending()
 
     @property
@@ -72,7 +64,7 @@ class Session(Case, kw_only=True):
         """The value of `x-lastcall-step`."""
         if self.opened is None:
             return str(len(self.history.messages) + 1)
-        limit = self.opened.limits.steps
+        limit = self.opened.limit(Unit.STEPS)
         return f"{self.opened.step}" if limit is None else f"{self.opened.step}/{limit}"
 
 
@@ -351,9 +343,18 @@ def _reservation(session: Session) -> Reservation:
         modest=bounds.modest,
         floor=bounds.floor,
         expires_in=LEASE_SECONDS,
-        limits=Limits(budgets.steps, budgets.tokens, budgets.deadline),
-        tighten=Limits(tighten.steps, tighten.tokens, tighten.deadline),
+        ceilings=_ceilings(budgets.steps, budgets.tokens),
+        deadline=budgets.deadline,
+        tighten=_ceilings(tighten.steps, tighten.tokens),
+        tighten_deadline=tighten.deadline,
     )
+
+
+def _ceilings(steps: int | None, tokens: int | None) -> tuple[Ceiling, ...]:
+    if steps is None and tokens is None:
+        return ()
+    limits = ((Unit.STEPS, steps), (Unit.TOKENS, tokens))
+    return tuple([Ceiling(unit, limit) for unit, limit in limits if limit is not None])
 
 
 def _links_of(session: Session) -> list[bytes]:

@@ -388,7 +388,7 @@ class Proxy:
         """Steps, tokens and live leases of all sessions together."""
         sessions = self.store._sessions.values()
         return (
-            sum(session.steps for session in sessions),
-            sum(session.input_tokens + session.output_tokens for session in sessions),
-            sum(len(session.leases) for session in sessions),
+            sum(session.book.life.steps for session in sessions),
+            sum(session.book.life.input + session.book.life.output for session in sessions),
+            sum(len(session.book.holds) for session in sessions),
         )

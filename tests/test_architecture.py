@@ -39,6 +39,7 @@ TESTED_ELSEWHERE = {
     "exchange/course.py": "unit/exchange/test_flow.py",
     "exchange/reply.py": "unit/exchange/test_closing.py",
     "exchange/setting.py": "unit/exchange/test_flow.py",
+    "store/book.py": "contract/test_store.py",
     "store/contract.py": "contract/test_store.py",
     "store/redis.py": "contract/test_store.py",
 }

@@ -6,23 +6,41 @@ The interface and its values are in `contract`, the deadline and recovery of eve
 from typing import Protocol
 
 from proxy.errors import ConfigError
-from proxy.store.contract import Clock, Committed, Ledger, Limits, Opened, RandomBytes, Reservation, Settlement, Store
+from proxy.store.contract import (
+    Ceiling,
+    Clock,
+    Committed,
+    Kind,
+    Ledger,
+    Opened,
+    RandomBytes,
+    Refusal,
+    Reservation,
+    Settlement,
+    Standing,
+    Store,
+    Unit,
+)
 from proxy.store.guard import GuardedStore
 from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
 
 __all__ = [
+    "Ceiling",
     "Clock",
     "Committed",
     "GuardedStore",
+    "Kind",
     "Ledger",
-    "Limits",
     "MemoryStore",
     "Opened",
     "RandomBytes",
+    "Refusal",
     "Reservation",
     "Settlement",
+    "Standing",
     "Store",
+    "Unit",
     "open_store",
 ]
 

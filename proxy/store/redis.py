@@ -24,13 +24,17 @@ from proxy.errors import StoreUnavailable
 from proxy.store.contract import (
     MAX_IN_FLIGHT,
     SETTLED_SECONDS,
+    Ceiling,
     Committed,
+    Kind,
     Ledger,
-    Limits,
     Opened,
     RandomBytes,
+    Refusal,
     Reservation,
     Settlement,
+    Standing,
+    Unit,
 )
 
 _SECRET = b"lastcall:secret"
@@ -51,7 +55,8 @@ class _Script:
 
     @classmethod
     def load(cls, name: str) -> "_Script":
-        text = (Path(__file__).parent / "lua" / name).read_bytes()
+        folder = Path(__file__).parent / "lua"
+        text = (folder / "ledger.lua").read_bytes() + (folder / name).read_bytes()
         return cls(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
@@ -92,23 +97,30 @@ class RedisStore:
         return await self._ask([(b"MGET", *map(_link_key, links))], _first)
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
-        keys = _session_keys(session)[:3]
-        wanted, most, tighten = reservation, reservation.limits, reservation.tighten
+        keys = _ledger_keys(session)[:3]
+        wanted = reservation
         arguments: _Command = (
             _milliseconds(ttl),
             wanted.lease,
             wanted.tag,
+            wanted.steps,
             wanted.body_bytes,
             wanted.input_bound,
             wanted.attached,
             wanted.output,
             wanted.modest,
             wanted.floor,
+            wanted.input_price,
+            wanted.output_price,
             wanted.expires_in,
-            *map(_optional, (most.steps, most.tokens, most.deadline, tighten.steps, tighten.tokens, tighten.deadline)),
+            _text_of(wanted.ceilings),
+            _optional(wanted.deadline),
+            _text_of(wanted.tighten),
+            _optional(wanted.tighten_deadline),
             MAX_IN_FLIGHT,
         )
-        return await self._ask([(b"EVALSHA", _OPEN.sha, len(keys), *keys, *arguments)], _opened)
+        command: _Command = (b"EVALSHA", _OPEN.sha, len(keys), *keys, *arguments)
+        return await self._ask([command], lambda replies: _opened(replies[0], wanted.ceilings))
 
     async def commit(
         self,
@@ -120,12 +132,12 @@ class RedisStore:
         links: Sequence[bytes],
         ttl: float,
     ) -> Committed:
-        keys = _session_keys(session)
+        keys = _ledger_keys(session)
         life = _milliseconds(ttl)
         replace: _Command = (0, version, b"") if record is None else (1, version, record)
         arguments: list[_Field] = [life, *replace, SETTLED_SECONDS, _MAX_SETTLED]
         for call in settlements:
-            arguments += (call.lease, call.steps, call.input_tokens, call.output_tokens, call.body_bytes)
+            arguments += (call.lease, call.steps, call.input_tokens, call.output_tokens, call.cost, call.body_bytes, "|".join(call.windows))
         # Links first: so the session, whose life the script renews after them, outlives them.
         commands: list[_Command] = [(b"SET", _link_key(link), session, b"PX", life) for link in links]
         commands.append((b"EVALSHA", _COMMIT.sha, len(keys), *keys, *arguments))
@@ -203,9 +215,9 @@ def _in_full(command: _Command) -> _Command:
     return (b"EVAL", script.text, *command[2:])
 
 
-def _session_keys(session: bytes) -> tuple[str, str, str, str]:
+def _ledger_keys(session: bytes) -> tuple[str, str, str, str]:
     slot = f"lastcall:{{{session.hex()}}}"
-    return f"{slot}:session", f"{slot}:leases", f"{slot}:holds", f"{slot}:settled"
+    return f"{slot}:ledger", f"{slot}:leases", f"{slot}:holds", f"{slot}:settled"
 
 
 def _link_key(link: bytes) -> str:
@@ -220,6 +232,10 @@ def _optional(limit: float | None) -> _Field:
     return b"" if limit is None else limit
 
 
+def _text_of(ceilings: tuple[Ceiling, ...]) -> str:
+    return "".join([f"{one.unit}|{one.limit}|{'' if one.until is None else one.until}|{one.window};" for one in ceilings])
+
+
 def _secret(replies: list[Any]) -> bytes:
     secret = bytes(replies[-1])
     if len(secret) != 32:
@@ -231,22 +247,39 @@ def _first(replies: list[Any]) -> bytes | None:
     return next((bytes(session) for session in replies[0] if session is not None), None)
 
 
-def _opened(replies: list[Any]) -> Opened:
-    version, record, now, *rest = replies[0]
-    steps, input_tokens, output_tokens, calls, reserved, started, *rest = rest
-    max_steps, max_tokens, deadline, refused, step, output, last, *tags = rest
+def _opened(reply: list[Any], asked: tuple[Ceiling, ...]) -> Opened:
+    version, record, now, started, counters, deadline, refused, last, step, output, standings, tags = reply
+    steps, input_tokens, output_tokens, cost, held_steps, held_input, held_output, held_cost = counters
+    began, by = float(now), None if deadline is None else float(deadline)
+    ledger = Ledger(steps, input_tokens, output_tokens, cost, held_steps, held_input + held_output, held_cost, float(started))
+    told = tuple([_standing(one, asked) for one in standings])
     return Opened(
-        record=record,
-        version=version,
-        now=float(now),
-        ledger=Ledger(steps, input_tokens, output_tokens, calls, reserved, float(started)),
-        limits=Limits(max_steps, max_tokens, None if deadline is None else float(deadline)),
-        refused=None if refused is None else refused.decode(),
-        step=step,
-        output=output,
-        last=last == 1,
-        in_flight=tuple(map(int, tags)),
+        record,
+        version,
+        began,
+        ledger,
+        told,
+        by,
+        None if refused is None else _refusal(refused, told, by, max(began - ledger.started_at, 0)),
+        step,
+        output,
+        None if last is None else told[last - 1],
+        tuple(map(int, tags)),
     )
+
+
+def _standing(reply: list[Any], asked: tuple[Ceiling, ...]) -> Standing:
+    place, unit, limit, until, window, spent, held = reply
+    if place and asked[place - 1].limit == limit:
+        return Standing(asked[place - 1], spent, held)
+    return Standing(Ceiling(Unit(unit.decode()), limit, window.decode(), float(until) if until else None), spent, held)
+
+
+def _refusal(place: int, standings: tuple[Standing, ...], deadline: float | None, elapsed: float) -> Refusal:
+    if place == 0:
+        return Refusal(Kind.DEADLINE, deadline or 0.0, elapsed)
+    standing = standings[place - 1]
+    return Refusal(Kind(standing.ceiling.unit), standing.ceiling.limit, standing.spent, standing.reserved, standing.ceiling)
 
 
 def _committed(replies: list[Any]) -> Committed:

@@ -1,95 +1,17 @@
 """The contract of every store, on the memory store, a real Redis 7.0 and a real Valkey 9."""
 
 import asyncio
-import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack
+from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from proxy.store import Committed, Ledger, Limits, Opened, Reservation, Settlement, Store, open_store
+from proxy.store import Committed, Ledger, Store
 from proxy.store.contract import MAX_IN_FLIGHT
-from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
-from tests.servers import Server, redis_server, valkey_server
-
-TTL = 3600.0
-SERVERS = {"redis": redis_server, "valkey": valkey_server}
-
-
-@pytest.fixture(scope="session")
-def servers() -> Iterator[dict[str, Server]]:
-    """Every kind of server that a test has asked for so far."""
-    with ExitStack() as stack:
-        yield _Started(stack)
-
-
-class _Started(dict[str, Server]):
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def __missing__(self, kind: str) -> Server:
-        self[kind] = self._stack.enter_context(SERVERS[kind]())
-        return self[kind]
-
-
-@pytest.fixture(params=["memory", "redis", "valkey"])
-async def store(request: pytest.FixtureRequest, servers: dict[str, Server]) -> AsyncIterator[Store]:
-    url = "memory://" if request.param == "memory" else servers[request.param].url
-    opened = open_store(url, clock=time.time, random_bytes=os.urandom, timeout=5.0)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-def session() -> bytes:
-    """A session key that no other test uses, so that tests can share a server."""
-    return os.urandom(16)
-
-
-def call(
-    lease: str,
-    *,
-    tag: int = 1,
-    body_bytes: int = 4000,
-    input_bound: int = 1000,
-    output: int = 500,
-    modest: int = 200,
-    floor: int = 100,
-    expires_in: float = 600.0,
-    limits: Limits = Limits(),  # noqa: B008 - immutable
-    tighten: Limits = Limits(),  # noqa: B008 - immutable
-    attached: int = 0,
-) -> Reservation:
-    return Reservation(lease, tag, body_bytes, input_bound, output, modest, floor, expires_in, limits, tighten, attached)
-
-
-def cost(lease: str, *, steps: int = 1, input_tokens: int = 100, output_tokens: int = 50, body_bytes: int = 4000) -> Settlement:
-    return Settlement(lease, steps, input_tokens, output_tokens, body_bytes)
-
-
-async def settle(store: Store, session: bytes, *settlements: Settlement, ttl: float = TTL) -> Committed:
-    return await store.commit(session, record=None, version=0, settlements=settlements, links=(), ttl=ttl)
-
-
-async def write(store: Store, session: bytes, record: bytes, version: int, links: Sequence[bytes] = (), ttl: float = TTL) -> Committed:
-    return await store.commit(session, record=record, version=version, settlements=(), links=links, ttl=ttl)
-
-
-async def until_expired(store: Store, session: bytes, seconds: float) -> float:
-    """The store's time after `seconds` of it have passed since now."""
-    start = (await store.open(session, call("clock"), TTL)).now
-    while True:
-        now = (await store.open(session, call("clock"), TTL)).now
-        if now - start > seconds:
-            return now
-        await asyncio.sleep(0.005)
-
+from tests.servers import Server
+from tests.stores import SERVERS, TTL, call, cost, effective, limited, refused, settle, tightened, until_expired, write
 
 # Secret and reachability
 
@@ -265,23 +187,23 @@ async def test_one_lease_settles_in_each_session_it_was_opened_in(store: Store, 
 
 async def test_an_expired_lease_gives_back_what_it_held(store: Store, session: bytes) -> None:
     """A crashed caller holds nothing for longer than its lease; its late settlement is charged all the same, once."""
-    limits = Limits(steps=1)
-    await store.open(session, call("crashed", expires_in=0.05, limits=limits), TTL)
+    limits = limited(steps=1)
+    await store.open(session, call("crashed", expires_in=0.05, **limits), TTL)
     await until_expired(store, os.urandom(16), 0.1)
-    opened = await store.open(session, call("next", limits=limits), TTL)
+    opened = await store.open(session, call("next", **limits), TTL)
     for _ in range(2):
         await settle(store, session, cost("crashed"))
-    refused = await store.open(session, call("last", limits=limits), TTL)
+    last = await store.open(session, call("last", **limits), TTL)
 
     assert (opened.refused, opened.step, opened.in_flight) == (None, 1, ())
     assert opened.ledger == Ledger(reserved_steps=1, reserved_tokens=1500, started_at=opened.ledger.started_at)
-    assert (refused.refused, refused.ledger.steps) == ("steps", 1)
+    assert (refused(last), last.ledger.steps) == ("steps", 1)
 
 
 async def test_an_open_sent_again_reserves_once(store: Store, session: bytes) -> None:
     """After a lost reply the same lease replaces its own reservation."""
     for _ in range(3):
-        opened = await store.open(session, call("a", limits=Limits(steps=1)), TTL)
+        opened = await store.open(session, call("a", **limited(steps=1)), TTL)
 
     assert (opened.refused, opened.step, opened.in_flight) == (None, 1, ())
     assert (opened.ledger.reserved_steps, opened.ledger.reserved_tokens) == (1, 1500)
@@ -303,13 +225,13 @@ async def test_in_flight_shows_the_other_live_leases(store: Store, session: byte
 
 async def test_steps_are_refused_beyond_the_limit(store: Store, session: bytes) -> None:
     """Settled and reserved steps count; the last one allowed says that it is; a refusal reserves nothing."""
-    limits = Limits(steps=2)
-    first = await store.open(session, call("a", limits=limits), TTL)
+    limits = limited(steps=2)
+    first = await store.open(session, call("a", **limits), TTL)
     await settle(store, session, cost("a"))
-    second = await store.open(session, call("b", limits=limits), TTL)
-    third = await store.open(session, call("c", tag=3, limits=limits), TTL)
+    second = await store.open(session, call("b", **limits), TTL)
+    third = await store.open(session, call("c", tag=3, **limits), TTL)
 
-    assert [(one.step, one.last, one.refused) for one in (first, second, third)] == [
+    assert [(one.step, one.last is not None, refused(one)) for one in (first, second, third)] == [
         (1, False, None),
         (2, True, None),
         (3, False, "steps"),
@@ -320,10 +242,10 @@ async def test_steps_are_refused_beyond_the_limit(store: Store, session: bytes) 
 
 async def test_a_call_that_was_not_completed_gives_its_step_back(store: Store, session: bytes) -> None:
     """A settlement of no steps pays tokens only."""
-    limits = Limits(steps=1)
-    await store.open(session, call("a", limits=limits), TTL)
+    limits = limited(steps=1)
+    await store.open(session, call("a", **limits), TTL)
     await settle(store, session, cost("a", steps=0))
-    opened = await store.open(session, call("b", limits=limits), TTL)
+    opened = await store.open(session, call("b", **limits), TTL)
 
     assert (opened.refused, opened.step, opened.ledger.input_tokens) == (None, 1, 100)
 
@@ -345,18 +267,18 @@ async def test_tokens_are_granted_as_far_as_they_reach(
     store: Store, session: bytes, tokens: int | None, granted: int | None, last: bool
 ) -> None:
     """The output granted, and whether another call of this size would fit."""
-    opened = await store.open(session, call("a", limits=Limits(tokens=tokens)), TTL)
+    opened = await store.open(session, call("a", **limited(tokens=tokens)), TTL)
 
-    assert (opened.refused, opened.output, opened.last) == (None, granted, last)
+    assert (opened.refused, opened.output, opened.last is not None) == (None, granted, last)
     assert opened.ledger.reserved_tokens == 1000 + (500 if granted is None else granted)
 
 
 @pytest.mark.parametrize("tokens", [1099, 1, 0])
 async def test_tokens_too_few_for_an_answer_are_refused(store: Store, session: bytes, tokens: int) -> None:
     """Below the floor nothing is granted and nothing held."""
-    opened = await store.open(session, call("a", limits=Limits(tokens=tokens)), TTL)
+    opened = await store.open(session, call("a", **limited(tokens=tokens)), TTL)
 
-    assert (opened.refused, opened.output, opened.last) == ("tokens", None, False)
+    assert (refused(opened), opened.output, opened.last) == ("tokens", None, None)
     assert (opened.ledger.reserved_steps, opened.ledger.reserved_tokens) == (0, 0)
 
 
@@ -381,107 +303,50 @@ async def test_what_is_no_text_comes_on_top_of_any_estimate(store: Store, sessio
 
 async def test_the_deadline_counts_from_the_first_request(store: Store, session: bytes) -> None:
     """It is asked before steps and tokens."""
-    limits = Limits(steps=0, tokens=0, deadline=0.05)
-    early = await store.open(session, call("a", limits=limits), TTL)
+    limits = limited(steps=0, tokens=0, deadline=0.05)
+    early = await store.open(session, call("a", **limits), TTL)
     await until_expired(store, os.urandom(16), 0.1)
-    late = await store.open(session, call("b", limits=limits), TTL)
+    late = await store.open(session, call("b", **limits), TTL)
 
-    assert (early.refused, late.refused) == ("steps", "deadline")
+    assert (refused(early), refused(late)) == ("steps", "deadline")
     assert late.ledger.started_at == early.now
 
 
 @pytest.mark.parametrize(
-    ("limits", "refused"),
-    [(Limits(deadline=0), "deadline"), (Limits(steps=0), "steps"), (Limits(tokens=0), "tokens"), (Limits(0, 0, 0.0), "deadline")],
+    ("limits", "kind"),
+    [
+        ({"deadline": 0.0}, "deadline"),
+        *(({unit: 0}, unit) for unit in ("steps", "input", "output", "tokens", "cost")),
+        ({"steps": 0, "tokens": 0, "deadline": 0.0}, "deadline"),
+    ],
 )
-async def test_a_limit_of_zero_allows_nothing(store: Store, session: bytes, limits: Limits, refused: str) -> None:
+async def test_a_limit_of_zero_allows_nothing(store: Store, session: bytes, limits: dict[str, Any], kind: str) -> None:
     """Not even a call that costs nothing."""
-    opened = await store.open(session, call("a", input_bound=0, output=0, modest=0, floor=0, limits=limits), TTL)
+    opened = await store.open(session, call("a", steps=0, input_bound=0, output=0, modest=0, floor=0, **limited(**limits)), TTL)
 
-    assert (opened.refused, opened.limits) == (refused, limits)
+    assert (refused(opened), effective(opened)) == (kind, {"deadline": None} | limits)
 
 
 async def test_limits_are_tightened_for_good(store: Store, session: bytes) -> None:
     """What a request asks only ever lowers, stays for the session, also from a refused request, and never raises the policy's."""
-    policy = Limits(steps=100, tokens=None, deadline=500.0)
-    first = await store.open(session, call("a", limits=policy, tighten=Limits(50, 9000, 900.5)), TTL)
-    looser = await store.open(session, call("b", limits=policy, tighten=Limits(60, None, None)), TTL)
-    refused = await store.open(session, call("c", limits=policy, tighten=Limits(1, 10_000, 0.0)), TTL)
-    after = await store.open(session, call("d", limits=Limits(steps=0)), TTL)
+    policy = limited(steps=100, deadline=500.0)
+    first = await store.open(session, call("a", **policy, **tightened(steps=50, tokens=9000, deadline=900.5)), TTL)
+    looser = await store.open(session, call("b", **policy, **tightened(steps=60)), TTL)
+    third = await store.open(session, call("c", **policy, **tightened(steps=1, tokens=10_000, deadline=0.0)), TTL)
+    after = await store.open(session, call("d", **limited(steps=0)), TTL)
 
-    assert first.limits == looser.limits == Limits(50, 9000, 500.0)
-    assert (refused.refused, refused.limits) == ("deadline", Limits(1, 9000, 0.0))
-    assert after.limits == Limits(0, 9000, 0.0)
+    assert effective(first) == effective(looser) == {"steps": 50, "tokens": 9000, "deadline": 500.0}
+    assert (refused(third), effective(third)) == ("deadline", {"steps": 1, "tokens": 9000, "deadline": 0.0})
+    assert effective(after) == {"steps": 0, "tokens": 9000, "deadline": 0.0}
 
 
-@pytest.mark.parametrize(("limits", "granted"), [(Limits(steps=50), 50), (Limits(tokens=60_000), 40), (Limits(steps=7, tokens=60_000), 7)])
-async def test_concurrent_opens_never_exceed_the_limits(store: Store, session: bytes, limits: Limits, granted: int) -> None:
+@pytest.mark.parametrize(("limits", "granted"), [({"steps": 50}, 50), ({"tokens": 60_000}, 40), ({"steps": 7, "tokens": 60_000}, 7)])
+async def test_concurrent_opens_never_exceed_the_limits(store: Store, session: bytes, limits: dict[str, int], granted: int) -> None:
     """A budget is a ceiling, however many ask at once."""
-    calls = (call(f"lease-{i}", modest=500, floor=500, limits=limits) for i in range(200))
+    calls = (call(f"lease-{i}", modest=500, floor=500, **limited(**limits)) for i in range(200))
     answers = await asyncio.gather(*(store.open(session, one, TTL) for one in calls))
     allowed = [answer for answer in answers if answer.refused is None]
 
     assert len(allowed) == granted
     assert sorted(answer.step for answer in allowed) == list(range(1, granted + 1))
     assert max(answer.ledger.reserved_tokens for answer in answers) == granted * 1500
-
-
-# The same answers from every implementation
-
-_small = st.integers(0, 4)
-_limits = st.builds(Limits, st.none() | st.integers(0, 8), st.none() | st.integers(0, 9000), st.none() | st.just(0.0) | st.just(1e6))
-_leases = st.sampled_from([f"lease-{i}" for i in range(8)])
-_opens = st.builds(
-    call,
-    _leases,
-    tag=st.integers(-(2**63), 2**63 - 1),
-    body_bytes=st.integers(0, 5000),
-    input_bound=st.integers(0, 3000),
-    output=st.integers(0, 600),
-    modest=st.integers(0, 300),
-    floor=st.integers(0, 150),
-    limits=_limits,
-    tighten=_limits | st.just(Limits()),
-    attached=st.just(0) | st.integers(0, 2000),
-)
-_settlements = st.builds(Settlement, _leases, st.integers(0, 1), st.integers(0, 3000), st.integers(0, 600), st.integers(0, 5000))
-_commits = st.tuples(st.none() | st.sampled_from([b"", b"one", b"two"]), _small, st.lists(_settlements, max_size=3))
-_histories = st.lists(_opens | _commits, max_size=25)
-
-
-def comparable(answer: Opened | Committed) -> Opened | Committed:
-    """Without what depends on the store's clock, and on ties in it."""
-    if isinstance(answer, Committed):
-        return answer
-    ledger = msgspec.structs.replace(answer.ledger, started_at=0.0)
-    return msgspec.structs.replace(answer, now=0.0, ledger=ledger, in_flight=tuple(sorted(answer.in_flight)))
-
-
-async def played(store: Store, session: bytes, history: list[Reservation | tuple[bytes | None, int, list[Settlement]]]) -> list[object]:
-    answers: list[object] = []
-    for step in history:
-        if isinstance(step, Reservation):
-            answer: Opened | Committed = await store.open(session, step, TTL)
-        else:
-            record, version, settlements = step
-            answer = await store.commit(session, record=record, version=version, settlements=settlements, links=(), ttl=TTL)
-        answers.append(comparable(answer))
-    return answers
-
-
-@pytest.mark.parametrize("kind", SERVERS)
-def test_every_store_gives_the_same_answers(servers: dict[str, Server], kind: str) -> None:
-    """Any history of opens and commits reads the same in memory and on a server."""
-    with asyncio.Runner() as runner:
-        memory = MemoryStore(time.time, os.urandom)
-        server = RedisStore(servers[kind].url, os.urandom, connect_timeout=5.0)
-        names = itertools.count()
-
-        @given(_histories)
-        @settings(max_examples=150, deadline=None, database=None)
-        def same(history: list[Reservation | tuple[bytes | None, int, list[Settlement]]]) -> None:
-            session = os.urandom(12) + next(names).to_bytes(4)
-            assert runner.run(played(server, session, history)) == runner.run(played(memory, session, history))
-
-        same()
-        runner.run(server.close())

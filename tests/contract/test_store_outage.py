@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store import Committed, GuardedStore, Limits, Reservation, Settlement, Store, open_store
+from proxy.store import Committed, GuardedStore, Reservation, Settlement, Store, open_store
 from tests.servers import Server, free_port, missing, redis_server, valkey_server
 
 TTL = 3600.0
@@ -64,8 +64,8 @@ def opened_store(url: str) -> Store:
     return open_store(url, clock=time.time, random_bytes=os.urandom, timeout=5.0)
 
 
-def call(lease: str, limits: Limits = Limits()) -> Reservation:  # noqa: B008 - immutable
-    return Reservation(lease, 1, 4000, 1000, 500, 200, 100, 600.0, limits)
+def call(lease: str) -> Reservation:
+    return Reservation(lease, 1, 4000, 1000, 500, 200, 100, 600.0)
 
 
 async def write(store: Store, session: bytes, record: bytes, *leases: str) -> Committed:
@@ -283,7 +283,7 @@ async def test_a_full_server_refuses_whole_scripts(admin: "redis.Redis", store: 
 
 async def test_a_strange_reply_is_reported(admin: "redis.Redis", store: Store) -> None:
     """Keys that somebody else wrote are a store that cannot be used, not an exception of another kind."""
-    admin.set(f"lastcall:{{{b'session'.hex()}}}:session", "not a hash")
+    admin.set(f"lastcall:{{{b'session'.hex()}}}:ledger", "not a hash")
     admin.set("lastcall:secret", "too short")
     with pytest.raises(StoreUnavailable):
         await store.open(b"session", call("a"), TTL)

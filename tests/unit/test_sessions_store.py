@@ -97,7 +97,7 @@ async def test_a_further_call_is_reserved_under_a_lease_of_its_own() -> None:
 
     assert opened is not None
     assert opened.step == 2
-    assert set(world.entry(session).leases) == {first, session.lease}
+    assert set(world.entry(session).book.holds) == {first, session.lease}
 
 
 # ---- committing
@@ -113,7 +113,7 @@ async def test_what_an_exchange_came_to_is_written_once() -> None:
     assert record is not None
     assert (len(settlements), len(links)) == (1, 1)
     entry = world.entry(session)
-    assert (entry.steps, entry.input_tokens, entry.output_tokens, entry.leases) == (1, 10, 3, {})
+    assert (entry.book.life.steps, entry.book.life.input, entry.book.life.output, entry.book.holds) == (1, 10, 3, {})
 
 
 async def test_a_lost_race_is_run_again_on_what_stands_there() -> None:
@@ -131,7 +131,7 @@ async def test_a_lost_race_is_run_again_on_what_stands_there() -> None:
     record = load(entry.record, one.keys.secret_id())
     assert {lane.name for lane in record.lanes} == {one.asker.lane, other.asker.lane}
     assert len(record.given) == 2
-    assert (entry.steps, entry.input_tokens) == (2, 20)
+    assert (entry.book.life.steps, entry.book.life.input) == (2, 20)
     assert [len(settlements) for _, settlements, _ in world.store.commits] == [1, 1, 0]
 
 
@@ -142,7 +142,7 @@ async def test_many_writers_converge() -> None:
     await asyncio.gather(*(world.commit(session, calls(LS), sessions=world.process()) for session in opened))
 
     entry = world.entry(opened[0])
-    assert entry.steps == 6
+    assert entry.book.life.steps == 6
     assert len(load(entry.record, opened[0].keys.secret_id()).lanes) == 6
 
 
@@ -154,7 +154,7 @@ async def test_a_crowd_of_writers_in_one_process_loses_no_record() -> None:
     await asyncio.gather(*(world.commit(session, calls(LS)) for session in opened))
 
     entry = world.entry(opened[0])
-    assert (entry.steps, entry.leases) == (50, {})
+    assert (entry.book.life.steps, entry.book.holds) == (50, {})
     assert len(load(entry.record, opened[0].keys.secret_id()).given) == 50
     assert len(world.store.commits) < 3 * 50
 
@@ -169,7 +169,7 @@ async def test_a_record_that_is_always_lost_is_given_up_and_its_settlement_is_no
 
     assert await task is False
     assert len(world.store.commits) == 16
-    assert world.entry(session).steps == 1
+    assert world.entry(session).book.life.steps == 1
 
 
 async def test_a_nudged_run_that_ends_in_an_answer_has_recovered() -> None:
@@ -262,7 +262,7 @@ async def test_a_store_in_this_process_takes_a_commit_at_once() -> None:
     session.settlements.append(Settlement(session.lease, 1, 10, 3, 0))
     _, done = sessions.commit(session, world.result(says("hi")), [says("hi")])
 
-    assert world.entry(session).steps == 1
+    assert world.entry(session).book.life.steps == 1
     assert await done
     assert (await world.open([*FIRST, {"role": "assistant", "content": "hi"}], sessions=sessions)).key == session.key
 
@@ -329,7 +329,7 @@ async def test_a_request_refused_half_way_keeps_nothing_reserved() -> None:
     await world.guard.close()
 
     entry = world.entry(session)
-    assert (entry.leases, entry.steps) == ({}, 1)
+    assert (entry.book.holds, entry.book.life.steps) == ({}, 1)
 
 
 def test_failures_name_their_operation() -> None:
@@ -391,7 +391,7 @@ async def test_what_was_settled_while_the_store_was_away_arrives_later() -> None
     for _ in range(5):
         await asyncio.sleep(0)
 
-    assert world.entry(session).steps == 1
+    assert world.entry(session).book.life.steps == 1
 
 
 async def test_a_degraded_exchange_overwrites_no_record() -> None:
@@ -408,4 +408,4 @@ async def test_a_degraded_exchange_overwrites_no_record() -> None:
     entry = world.entry(degraded)
     assert degraded.opened is None
     assert entry.record == before is not None
-    assert entry.steps == 2
+    assert entry.book.life.steps == 2

@@ -1,37 +1,26 @@
-#!lua
--- Load a session and reserve for one call. The arithmetic is the one of memory.py.
+-- Load a session and reserve for one call. Behind ledger.lua; the arithmetic is the one of book.py.
 --
--- KEYS     1 session: hash of record, version, counters and tightened limits
---          2 leases: sorted set, lease by the time it expires (s)
---          3 holds: hash, lease -> "tokens:tag"
--- ARGV     1 ttl (ms)  2 lease  3 tag  4 body bytes  5 input bound (tokens)  6 attached (tokens)  7 output wanted  8 modest output
---          9 floor  10 the lease's life (s)  11-13 limits: steps, tokens, deadline (s), each "" for none  14-16 tightening: the same
---          three  17 how many tags of other leases to return at most
--- Returns  version, record, now, steps, input, output, reserved steps, reserved tokens, started,
---          effective limits (3), refused, step, granted output, last (0 or 1), tags of other live leases …
---          Times are strings; nil stands where there is no value.
+-- KEYS     see ledger.lua
+-- ARGV     1 ttl (ms)  2 lease  3 tag  4 steps  5 body bytes  6 input bound (tokens)  7 attached (tokens)  8 output wanted  9 modest output
+--          10 floor  11, 12 prices of input and output (pico-dollars per token)  13 the lease's life (s)  14 ceilings  15 deadline (s)
+--          16, 17 tightening: ceilings, deadline  18 how many tags of other leases to return at most
+--          Ceilings are "unit|limit|end|window;" each; a deadline or end is "" for none.
+-- Returns  version, record, now, started, counters (8), deadline, refused, last, step, granted output,
+--          standings (place in the ceilings asked with or 0, unit, limit, end, window, spent, held), tags of other live leases.
+--          refused: 0 for the deadline, else the standing's place, nil for none; last: a standing's place or nil. Times are strings.
 
-local session, leases, holds = KEYS[1], KEYS[2], KEYS[3]
-local ttl, lease, tag = tonumber(ARGV[1]), ARGV[2], ARGV[3]
-local body_bytes, input_bound = tonumber(ARGV[4]), tonumber(ARGV[5])
-local attached, wanted, modest, floor = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local lease, tag, steps, body_bytes = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local wanted, modest, floor = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local input_price, output_price = tonumber(ARGV[11]), tonumber(ARGV[12])
 
-local time = redis.call('TIME')
-local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
-
-local stored = redis.call('HMGET', session, 'record', 'version', 'steps', 'input', 'output', 'reserved', 'started', 'ratio',
-  'max_steps', 'max_tokens', 'max_deadline', 'known')
-local steps, input, output = tonumber(stored[3]) or 0, tonumber(stored[4]) or 0, tonumber(stored[5]) or 0
-local reserved, started, ratio = tonumber(stored[6]) or 0, tonumber(stored[7]) or now, tonumber(stored[8]) or 0
-
-local function release(ended)
-  local hold = redis.call('HGET', holds, ended)
-  redis.call('ZREM', leases, ended)
-  redis.call('HDEL', holds, ended)
-  if hold then
-    reserved = reserved - tonumber(string.match(hold, '^[^:]*'))
-  end
+local record, version, started, ratio, known, tightened, tightened_deadline =
+  load('record', 'version', 'started', 'ratio', 'known', 'tightened', 'tightened_deadline')
+local changed = {}
+if not started then
+  started = exact(now)
+  changed = {'started', started}
 end
+started = tonumber(started)
 
 for _, expired in ipairs(redis.call('ZRANGE', leases, '-inf', now, 'BYSCORE')) do
   release(expired)
@@ -39,88 +28,174 @@ end
 if redis.call('ZSCORE', leases, lease) then
   release(lease)
 end
-local calls = redis.call('ZCARD', leases)
-if calls == 0 then
-  reserved = 0 -- also when the server evicted the leases: nothing stays reserved without one
-end
+calls_under_way()
 
-local function lower(one, other)
-  if one and other then
-    return math.min(one, other)
+local UNITS = {'steps', 'input', 'output', 'tokens', 'cost'}
+
+local function parsed(text)
+  local list = {}
+  for unit, limit, ended, window in string.gmatch(text or '', '(%a+)|(%-?%d+)|([^|]*)|([^;]*);') do
+    list[#list + 1] = {place = #list + 1, unit = unit, limit = tonumber(limit), ended = ended, window = window}
   end
-  return one or other
+  return list
 end
 
-local max_steps = lower(tonumber(stored[9]), tonumber(ARGV[14]))
-local max_tokens = lower(tonumber(stored[10]), tonumber(ARGV[15]))
-local max_deadline = lower(tonumber(stored[11]), tonumber(ARGV[16]))
-local limit_steps = lower(tonumber(ARGV[11]), max_steps)
-local limit_tokens = lower(tonumber(ARGV[12]), max_tokens)
-local limit_deadline = lower(tonumber(ARGV[13]), max_deadline)
+local function text_of(list)
+  local parts = {}
+  for i, one in ipairs(list) do
+    parts[i] = string.format('%s|%.0f|%s|%s;', one.unit, one.limit, one.ended, one.window)
+  end
+  return table.concat(parts)
+end
 
-local bound = input_bound
+-- The stricter of two lists, ceiling by ceiling, in the order of units.
+local function lower(list, by)
+  if #by == 0 then
+    return list
+  end
+  for _, one in ipairs(by) do
+    local other
+    for _, candidate in ipairs(list) do
+      if candidate.unit == one.unit and candidate.window == one.window then
+        other = candidate
+      end
+    end
+    if other then
+      other.limit = math.min(other.limit, one.limit)
+    else
+      one.place = 0
+      list[#list + 1] = one
+    end
+  end
+  local ordered = {}
+  for _, unit in ipairs(UNITS) do
+    for _, one in ipairs(list) do
+      if one.unit == unit then
+        ordered[#ordered + 1] = one
+      end
+    end
+  end
+  return ordered
+end
+
+local function least(one, other)
+  one, other = tonumber(one or ''), tonumber(other or '')
+  return one and other and math.min(one, other) or one or other
+end
+
+local stricter = ARGV[16] == '' and tightened or text_of(lower(parsed(tightened), parsed(ARGV[16])))
+if stricter ~= tightened then
+  changed[#changed + 1] = 'tightened'
+  changed[#changed + 1] = stricter
+end
+if ARGV[17] ~= '' then
+  tightened_deadline = exact(least(tightened_deadline, ARGV[17]))
+  changed[#changed + 1] = 'tightened_deadline'
+  changed[#changed + 1] = tightened_deadline
+end
+local ceilings = lower(parsed(ARGV[14]), parsed(stricter))
+local deadline = least(ARGV[15], tightened_deadline)
+
+local bound = tonumber(ARGV[6])
+ratio = tonumber(ratio) or 0
 if ratio > 0 then
-  local known = math.min(body_bytes, tonumber(stored[12]) or 0)
+  known = math.min(body_bytes, tonumber(known))
   bound = math.min(bound, math.ceil(known * ratio * 1.1) + body_bytes - known + 512)
 end
-bound = bound + attached
+bound = bound + tonumber(ARGV[7])
+
+local function priced(tokens, rate)
+  return math.ceil(tokens * rate / 1000)
+end
+
+-- What a call takes of a ceiling before its answer, in the ceiling's unit, and what each token of the answer takes, in thousandths.
+local DEMAND = {
+  steps = {steps, 0},
+  input = {bound, 0},
+  output = {0, 1000},
+  tokens = {bound, 1000},
+  cost = {priced(bound, input_price), output_price},
+}
+
+-- Spent and held, in that unit.
+local function used(one)
+  local counters = stretch(one.window, tonumber(one.ended))
+  if one.unit == 'tokens' then
+    return counters[INPUT] + counters[OUTPUT], counters[HELD + INPUT] + counters[HELD + OUTPUT]
+  end
+  local place = one.unit == 'steps' and STEPS or one.unit == 'input' and INPUT or one.unit == 'output' and OUTPUT or COST
+  return counters[place], counters[HELD + place]
+end
+
+-- The output tokens to grant of those available; nil when they are too few for a useful answer.
+local function fitting(available)
+  return available >= wanted and wanted or available >= modest and modest or available >= floor and available or nil
+end
 
 local refused, granted, last = false, false, false
-local step, hold = steps + calls + 1, bound + wanted
+local step = life[STEPS] + life[HELD + STEPS] + 1
 
-if limit_deadline and math.max(now - started, 0) >= limit_deadline then
-  refused = 'deadline'
-elseif limit_steps and step > limit_steps then
-  refused = 'steps'
-elseif limit_tokens then
-  local available = limit_tokens - input - output - reserved - bound
-  if available >= wanted then
-    granted = wanted
-  elseif available >= modest then
-    granted = modest
-  elseif available >= floor then
-    granted = available
+if deadline and math.max(now - started, 0) >= deadline then
+  refused = 0
+else
+  for place, one in ipairs(ceilings) do
+    local spent, held = used(one)
+    local need, rate = unpack(DEMAND[one.unit])
+    one.rest = one.limit - spent - held - need
+    local fits
+    if rate > 0 then
+      fits = fitting(math.floor(one.rest * 1000 / rate))
+    else
+      fits = (one.rest >= 0 or need == 0) and 0
+    end
+    if not fits or one.limit <= 0 then
+      refused, granted = place, false
+      break
+    end
+    if rate > 0 then
+      granted = granted and math.min(granted, fits) or fits
+    end
   end
-  if not granted or limit_tokens <= 0 then
-    refused, granted = 'tokens', false
-  else
-    hold = bound + granted
-    last = available - granted < bound + floor
-  end
-end
-if not refused and limit_steps and step >= limit_steps then
-  last = true
 end
 
 local tags = {}
-local others = redis.call('ZRANGE', leases, 0, tonumber(ARGV[17]) - 1, 'REV')
+local others = redis.call('ZRANGE', leases, 0, tonumber(ARGV[18]) - 1, 'REV')
 if #others > 0 then
-  for i, held in ipairs(redis.call('HMGET', holds, unpack(others))) do
-    tags[i] = held and string.match(held, ':(.*)$') or '0'
+  for i, hold in ipairs(redis.call('HMGET', holds, unpack(others))) do
+    tags[i] = hold and string.match(hold, '^%d+:%d+:%d+:%d+:([^:]*):') or '0'
   end
 end
 
 if not refused then
-  calls, reserved = calls + 1, reserved + hold
-  redis.call('ZADD', leases, now + tonumber(ARGV[10]), lease)
-  redis.call('HSET', holds, lease, string.format('%.0f:%s', hold, tag))
+  local output = granted or wanted
+  for place, one in ipairs(ceilings) do
+    local need, rate = unpack(DEMAND[one.unit])
+    if one.rest - priced(output, rate) < need + priced(floor, rate) then
+      last = place
+      break
+    end
+  end
+  local cost = priced(bound, input_price) + priced(output, output_price)
+  local within, seen = {}, {}
+  add(life, HELD, steps, bound, output, cost)
+  for _, one in ipairs(ceilings) do
+    if one.window ~= '' and not seen[one.window] then
+      seen[one.window] = true
+      within[#within + 1] = one.window
+      add(stretch(one.window), HELD, steps, bound, output, cost)
+    end
+  end
+  redis.call('ZADD', leases, now + tonumber(ARGV[13]), lease)
+  local hold = string.format('%.0f:%.0f:%.0f:%.0f:%s:', steps, bound, output, cost, tag)
+  redis.call('HSET', holds, lease, hold .. table.concat(within, '|'))
 end
 
-local changed = {'started', started, 'reserved', reserved}
-for name, value in pairs({max_steps = max_steps, max_tokens = max_tokens, max_deadline = max_deadline}) do
-  changed[#changed + 1] = name
-  changed[#changed + 1] = value
+local standings = {}
+for i, one in ipairs(ceilings) do
+  local spent, held = used(one)
+  standings[i] = {one.place, one.unit, one.limit, one.ended, one.window, spent, held}
 end
-redis.call('HSET', session, unpack(changed))
--- A shorter ttl takes no life away, and what belongs to a session lives as long as it does.
-local life = math.max(redis.call('PTTL', session), ttl)
-for _, key in ipairs(KEYS) do
-  redis.call('PEXPIRE', key, life)
-end
+store(changed, tonumber(ARGV[1]))
 
-local function exact(number)
-  return number and string.format('%.17g', number)
-end
-
-return {tonumber(stored[2]) or 0, stored[1], exact(now), steps, input, output, calls, reserved, exact(started),
-  limit_steps or false, limit_tokens or false, exact(limit_deadline) or false, refused, step, granted, last and 1 or 0, unpack(tags)}
+return {tonumber(version) or 0, record, exact(now), exact(started), life, exact(deadline) or false, refused, last, step, granted, standings,
+  tags}

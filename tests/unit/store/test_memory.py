@@ -2,8 +2,9 @@
 
 import gc
 import tracemalloc
+from typing import Any
 
-from proxy.store import Limits, Reservation, Settlement
+from proxy.store import Ceiling, Reservation, Settlement, Unit
 from proxy.store import memory as module
 from proxy.store.contract import SETTLED_SECONDS
 from proxy.store.memory import MemoryStore
@@ -31,8 +32,8 @@ async def known(store: MemoryStore, *links: bytes) -> list[bytes]:
     return [link for link in links if await store.find([link]) is not None]
 
 
-def reservation(lease: str, expires_in: float = 60.0, limits: Limits = Limits()) -> Reservation:  # noqa: B008 - immutable
-    return Reservation(lease, 7, 4000, 1000, 500, 200, 100, expires_in, limits)
+def reservation(lease: str, expires_in: float = 60.0, **limits: Any) -> Reservation:
+    return Reservation(lease, 7, 4000, 1000, 500, 200, 100, expires_in, **limits)
 
 
 async def test_the_least_recently_used_session_goes_first() -> None:
@@ -123,16 +124,16 @@ async def test_leases_expire_by_the_clock() -> None:
     """To the instant: at its expiry a lease holds nothing."""
     clock = Time()
     store = store_at(clock)
-    limits = Limits(steps=1, deadline=60.5)
-    await store.open(b"a", reservation("x", 60.0, limits), TTL)
+    limits: dict[str, Any] = {"ceilings": (Ceiling(Unit.STEPS, 1),), "deadline": 60.5}
+    await store.open(b"a", reservation("x", 60.0, **limits), TTL)
     clock.now += 59.9
-    before = await store.open(b"a", reservation("y", 60.0, limits), TTL)
+    before = await store.open(b"a", reservation("y", 60.0, **limits), TTL)
     clock.now += 0.1
-    after = await store.open(b"a", reservation("z", 60.0, limits), TTL)
+    after = await store.open(b"a", reservation("z", 60.0, **limits), TTL)
     clock.now += 0.5
-    late = await store.open(b"a", reservation("z", 60.0, limits), TTL)
+    late = await store.open(b"a", reservation("z", 60.0, **limits), TTL)
 
-    assert [before.refused, after.refused, late.refused] == ["steps", None, "deadline"]
+    assert [answer.refused and answer.refused.kind for answer in (before, after, late)] == ["steps", None, "deadline"]
 
 
 async def test_an_idle_session_weighs_little_more_than_its_record() -> None:
