@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.agents import Agent
-from tests.running import running
+from tests.running import Proxy, running
 from tests.servers import redis_server
 from tests.upstreams import READ_A, Asked, Reply, Upstream, saying
 
@@ -48,15 +48,19 @@ async def test_one_round_trip_stands_before_the_upstream_and_two_for_a_derived_s
     async with running(upstream.url, store=url_of(admin)) as proxy:
         await Agent(http, proxy.v1).ask()  # the secret is read and the scripts are loaded
         agent = Agent(http, proxy.v1, headers=headers)
-        for _ in range(3):
-            logged = len(proxy.exchanges())
+        for told in range(1, 4):
+            await until_told(proxy, told)
             admin.config_resetstat()
             agent.take(await agent.ask())
-            async with asyncio.timeout(10):
-                while len(proxy.exchanges()) == logged:  # noqa: ASYNC110 - told of once it is committed, from another thread
-                    await asyncio.sleep(0.005)
 
     assert before_upstream[1:] == [{"evalsha": 1}, later, later]
+
+
+async def until_told(proxy: Proxy, exchanges: int) -> None:
+    """Until so many exchanges are over: they are told of once they are committed, from another thread."""
+    async with asyncio.timeout(10):
+        while len(proxy.exchanges()) < exchanges:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 async def test_nothing_that_was_said_is_stored(upstream: Upstream, http: aiohttp.ClientSession, admin: "redis.Redis") -> None:
