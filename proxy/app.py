@@ -18,9 +18,11 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from datetime import UTC
 from multiprocessing import resource_tracker
 from typing import Any
 from urllib.parse import unquote
+from zoneinfo import ZoneInfo
 
 import uvicorn
 import uvloop
@@ -32,16 +34,17 @@ from proxy.client import Client, ClientGone, Receive, Scope, Send
 from proxy.config import Config, UpstreamConfig, dump, load_dumped
 from proxy.connection import Protocol
 from proxy.dialects import DIALECTS, Dialect
-from proxy.errors import BadRequest, ProxyError, StoreUnavailable, UpstreamFailed
-from proxy.events import UnjudgedEnded
+from proxy.errors import BadRequest, ProxyError, StoreUnavailable
 from proxy.exchange import Exchange, Setting, Way
 from proxy.globs import fits
 from proxy.listening import listen, url_of
 from proxy.output import Handler, Lines
-from proxy.policy import policy_of
+from proxy.passage import Passage, plain_path
+from proxy.pricelist import prices_of
 from proxy.sessions import Sessions
 from proxy.store import GuardedStore, MemoryStore, Store, open_store
 from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, Telemetry, registry_for
+from proxy.tenants import Tenants
 from proxy.upstream import Target, proxy_from
 from proxy.upstream.http import Upstream, tls_of
 
@@ -50,9 +53,7 @@ _GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, ha
 _EVENTS_SECONDS = 0.1
 _DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
 _SESSION_PATH = re.compile(r"/s/([^/]+)(/v1/.*)", re.DOTALL)
-_NO_STEP = re.compile(r"/(?:\.?/)+")
 _JSON = (b"content-type", b"application/json")
-_PATH_DIALECTS = {"/responses": "responses", "/messages": "messages"}
 _log = logging.getLogger("lastcall")
 _LINES = Lines()  # a process has one standard error
 
@@ -89,8 +90,7 @@ class Front:
                 dialect = judged
                 await Exchange(setting, client, judged, path, query, session).run()
             else:
-                kind = next((name for start, name in _PATH_DIALECTS.items() if path.startswith(start)), dialect.name)
-                await _forward(setting, client, kind, scope["method"], path, query)
+                await Passage(setting, client, dialect.name, scope["method"], path, query).run()
         except ClientGone:
             return
         except ProxyError as error:
@@ -145,39 +145,8 @@ def _split(path: str) -> tuple[str | None, str]:
 
 
 def _judged(path: str) -> Dialect | None:
-    """The dialect of a judged route, however its path is spelled: a base URL that ends in a slash gives two of them."""
-    return DIALECTS.get(path) or DIALECTS.get(_NO_STEP.sub("/", unquote(path)).rstrip("/"))
-
-
-async def _forward(setting: Setting, client: Client, kind: str, method: str, path: str, query: bytes) -> None:
-    """A route that Lastcall does not judge: bytes through, both ways. kind: the dialect that its upstream must speak."""
-    started = setting.clock()
-    way = next((way for way in setting.ways if way.serves(kind, "")), setting.ways[0])
-    length = client.headers.get("content-length")
-    has_body = "transfer-encoding" in client.headers or (length is not None and length != "0")
-    status = 499
-    try:
-        if has_body:
-            response = await way.upstream.send(method, path, query, client.fields, client.pieces(), plain=False)
-        else:
-            async with client:
-                response = await way.upstream.send(method, path, query, client.fields, None, plain=False)
-        async with client:
-            status = response.status
-            await client.start(response.status, response.headers)
-            try:
-                async for chunk in response.chunks():
-                    await client.write(chunk)
-            finally:
-                response.close()
-            await client.write(b"", more=False)
-    except UpstreamFailed as error:
-        # A body under way cannot say that it broke off: left without an end, it makes the server break the connection off too.
-        if client.status is None:
-            status = error.status
-            raise
-    finally:
-        setting.telemetry.emit(UnjudgedEnded(status=status, seconds=setting.clock() - started))
+    """The dialect of a judged route, however its path is spelled."""
+    return DIALECTS.get(path) or DIALECTS.get(plain_path(path))
 
 
 def _soon(work: Callable[[], None]) -> None:
@@ -192,6 +161,7 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
     telemetry = Telemetry(
         registry_for(os.environ.get(DIRECTORY_VARIABLE)),
         models=config.models,
+        teams=tuple(config.teams),
         log=log or _LINES,
         clock=time.time,
         later=_soon if log is None else None,
@@ -241,10 +211,10 @@ async def _resources(config: Config, telemetry: Telemetry, environ: Mapping[str,
         for name, upstream in config.upstreams.items():
             client = Upstream(_target(name, upstream, environ))
             stack.push_async_callback(client.close)
-            ways.append(Way(name, client, _serves(upstream)))
+            ways.append(Way(name, client, _serves(upstream), upstream.api_key == "passthrough"))
         yield (
             Setting(
-                policy=policy_of(config.policy),
+                tenants=_tenants(config),
                 sessions=sessions,
                 ways=ways,
                 telemetry=telemetry,
@@ -256,6 +226,12 @@ async def _resources(config: Config, telemetry: Telemetry, environ: Mapping[str,
             ),
             store,
         )
+
+
+def _tenants(config: Config) -> Tenants:
+    """Who may ask and how, by a configuration. Raises `ConfigError` for one in money without prices."""
+    zone = UTC if config.timezone == "UTC" else ZoneInfo(config.timezone)
+    return Tenants(config, zone=zone, prices=prices_of(config))
 
 
 def _store(config: Config, telemetry: Telemetry) -> Store:
@@ -353,6 +329,7 @@ def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
     server = config.server
     for name, upstream in config.upstreams.items():
         tls_of(_target(name, upstream, os.environ))  # a file that is not there is to be said once, here, and not by every worker
+    _tenants(config)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(server.host, server.port))
         metrics = stack.enter_context(listen(server.host, server.metrics_port)) if server.metrics_port is not None else None

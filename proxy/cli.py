@@ -6,6 +6,7 @@ the command that needs them: FastAPI, aiohttp and redis take 0.4 s to import, th
 
 import json
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,11 +18,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxy import __version__
-from proxy.config import Config, UpstreamConfig, load, masked, value_of
+from proxy.config import Config, load, masked, value_of
 from proxy.config import schema as config_schema
 from proxy.errors import ConfigError
-from proxy.models import Reason
-from proxy.policy import Budgets, Counting, Ladder, Policy, policy_of
+from proxy.keys import KEY_BYTES, digest_of, new_key
+from proxy.overview import in_force, warnings
+from proxy.policy import Counting, policy_of
 
 DEFAULT_FILE = Path("config.yaml")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -75,18 +77,35 @@ def serve(file: Path | None, host: str | None, port: int | None, workers: int | 
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def check_config(file: Path, as_json: bool) -> None:
     """Say what is wrong with FILE, or what is in force with it."""
+    rows: dict[str, str] = {}
+    cautions, faults = list[str](), list[str]()
     try:
-        rows, faults = _in_force(_read(file)), []
+        config = _read(file)
+        rows, cautions = in_force(config), warnings(config)
     except ConfigError as error:
-        rows, faults = {}, str(error).splitlines()
+        faults = str(error).splitlines()
     if as_json:
-        click.echo(json.dumps({"file": str(file), "valid": not faults, "faults": faults, "in_force": rows}, indent=2))
+        report = {"file": str(file), "valid": not faults, "faults": faults, "warnings": cautions, "in_force": rows}
+        click.echo(json.dumps(report, indent=2))
     elif faults:
         click.echo("\n".join((f"{file}: not valid", *faults)), err=True)
     else:
         click.echo(f"{file}: valid")
         _print_rows(rows)
+        for caution in cautions:
+            click.echo(f"warning: {caution}")
     sys.exit(1 if faults else 0)
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def keygen(as_json: bool) -> None:
+    """Print a new key for a team, and the hash of it that the configuration holds."""
+    key = new_key(secrets.token_bytes(KEY_BYTES))
+    if as_json:
+        click.echo(json.dumps({"key": key, "hash": digest_of(key)}, indent=2))
+    else:
+        click.echo(f"key:  {key}\nhash: {digest_of(key)}")
 
 
 @main.command()
@@ -195,42 +214,6 @@ def _read(file: Path | None, flags: Mapping[tuple[str, ...], object] | None = No
 def _with_version(url: str) -> str:
     """A bare host speaks the API under /v1, as everywhere."""
     return url.rstrip("/") + "/v1" if urlsplit(url).path in {"", "/"} else url
-
-
-def _in_force(config: Config) -> dict[str, str]:
-    """What a reader wants to see of a configuration, in words and without secrets."""
-    policy, server, store = policy_of(config.policy), config.server, config.store
-    return {
-        "listens on": f"{server.host}:{server.port}, {server.workers} worker{'s' * (server.workers > 1)}",
-        **{f"upstream {name}": _endpoint(upstream) for name, upstream in config.upstreams.items()},
-        "store": f"{masked(store.url)}, failure mode {store.failure_mode}",
-        "policy": f"{config.policy.preset}, {policy.mode}; counting {policy.counting}, scope {policy.scope}, arguments {policy.canonical}",
-        **{f"detector {reason}": _rungs(ladder) for reason, ladder in policy.ladders.items()},
-        **{f"tool {name}": _tool(policy, name) for name in policy.tools},
-        "on stop": str(policy.on_stop),
-        "budgets": _limits(policy.budgets),
-    }
-
-
-def _endpoint(upstream: UpstreamConfig) -> str:
-    key = "the client's key" if upstream.api_key == "passthrough" else "a key from the environment"
-    return f"{upstream.base_url}, {key}, {' '.join(upstream.dialects)}, models {' '.join(upstream.models)}"
-
-
-def _tool(policy: Policy, name: str) -> str:
-    rule = policy.tools[name]
-    ladder = policy.ladder(Reason.REPEATED_CALL, name)
-    counted = "exempt" if rule.exempt else _rungs(ladder) if ladder else "repeated_call is off"
-    return f"{rule.effect}, {counted}" if rule.effect else counted
-
-
-def _rungs(ladder: Ladder) -> str:
-    return f"nudge at {ladder.nudge_at or 'no repeat'}, stop at {ladder.stop_at or 'no repeat'}"
-
-
-def _limits(budgets: Budgets) -> str:
-    steps, tokens = (f"{limit:,}" if limit is not None else "unlimited" for limit in (budgets.steps, budgets.tokens))
-    return f"steps {steps}, tokens {tokens}, deadline {f'{budgets.deadline:g} s' if budgets.deadline is not None else 'none'}"
 
 
 def _print_rows(rows: Mapping[str, str]) -> None:

@@ -80,6 +80,7 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `Outcome`. Seconds are wall time: overhead is what Lastcall added before the upstream was asked; upstream_seconds from there to its
     last byte; first_byte_seconds from the request to the first byte for the client (None when there was none). pruned: tool calls left
     out of the answer for `reason`. upstream_errors: one entry for every upstream call that failed, whether or not another succeeded.
+    team: its name in the configuration, "" without teams and for a caller whom no team knows.
     """
 
     dialect: str
@@ -109,6 +110,7 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     nudge_ended: NudgeEnded | None = None
     pruned: int = 0
     upstream_errors: tuple[UpstreamError, ...] = ()
+    team: str = ""
 
 
 class StoreChanged(msgspec.Struct, frozen=True, gc=False):
@@ -126,10 +128,11 @@ class StoreFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnjudgedEnded(msgspec.Struct, frozen=True, gc=False):
-    """A request on a route that Lastcall forwards without judging it."""
+    """A request on a route that Lastcall forwards without judging it. team: as in `ExchangeEnded`."""
 
     status: int
     seconds: float
+    team: str = ""
 
 
 Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded

@@ -13,6 +13,7 @@ import msgspec
 
 from proxy.errors import BadRequest
 from proxy.fingerprint import packed
+from proxy.keys import caller_of
 from proxy.models import ToolCall
 
 _MAX_ID = 256
@@ -31,8 +32,9 @@ class Tighten(msgspec.Struct, frozen=True, gc=False):
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
-    """caller: the secret the caller showed, "" without one; never stored or logged. session: the client's id, None when it sent none.
+    """caller: the secret the caller showed, "" without one; never stored or logged. team: whose key it is, "" without teams.
 
+    session: the client's id, None when it sent none.
     source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again.
     """
 
@@ -42,6 +44,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     lane: str | None
     retry: bool
     tighten: Tighten
+    team: str = ""
 
 
 # Headers of known clients, by a word of their user agent: (session headers, lane headers). From measurements of each client.
@@ -73,7 +76,9 @@ _BODY = ("session_id", "litellm_session_id", "metadata.session_id", "metadata.se
 _CACHE_KEY_CLIENTS = ("codex", "kimi", "qwen", "openhands", "opencode")
 
 
-def identify(headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str]) -> Identity:
+def identify(
+    headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str], team: str = ""
+) -> Identity:
     """Reads the identity of a request. headers: lower-case names. extra: more session headers from the configuration, tried first.
 
     Raises `BadRequest` for an own header whose value cannot be used; other people's headers are only ignored then.
@@ -82,18 +87,8 @@ def identify(headers: Mapping[str, str], path_session: str | None, hints: Mappin
     session, source = _session(headers, path_session, hints, extra, agent)
     lane = _own(headers, "x-lastcall-lane") or _lane(headers, agent)
     retries = headers.get("x-stainless-retry-count", "0")
-    return Identity(caller_of(headers), session, source, lane, retries.isdecimal() and retries.strip("0") != "", _tighten(headers))
-
-
-def caller_of(headers: Mapping[str, str]) -> str:
-    """The secret that identifies the caller: Lastcall's own header, else the provider key it sends, whatever the scheme."""
-    own = headers.get("x-lastcall-key")
-    if own:
-        return own.strip()
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    return headers.get("x-api-key") or headers.get("api-key") or headers.get("authorization", "").strip()
+    retry = retries.isdecimal() and retries.strip("0") != ""
+    return Identity(caller_of(headers), session, source, lane, retry, _tighten(headers), team)
 
 
 def _own(headers: Mapping[str, str], name: str) -> str | None:
@@ -211,19 +206,20 @@ class Keys:
         """Names the secret without giving it away."""
         return self._secret_id
 
-    def named(self, caller: str, session: str) -> tuple[bytes, bytes, bytes]:
+    def named(self, caller: str, session: str, team: str = "") -> tuple[bytes, bytes, bytes]:
         """Tenant, session key and scope of the links of a named session; cached under a digest, so that no key is kept."""
-        known = self._key(b"known", caller, session)
+        known = self._key(b"known", caller, session, team)
         found = self._named.get(known)
         if found is None:
             if len(self._named) >= _MAX_NAMED:
                 del self._named[next(iter(self._named))]
-            tenant = self.tenant(caller)
-            found = self._named[known] = tenant, self.session(tenant, session), self.named_scope(session)
+            tenant = self.tenant(caller, team)
+            found = self._named[known] = tenant, self.session(tenant, session), self.named_scope(session, team)
         return found
 
-    def tenant(self, caller: str) -> bytes:
-        return self._key(b"tenant", caller)
+    def tenant(self, caller: str, team: str = "") -> bytes:
+        """A team, whichever of its keys a caller shows; without teams the caller."""
+        return self._key(b"team", team) if team else self._key(b"tenant", caller)
 
     def session(self, tenant: bytes, session: str) -> bytes:
         return self._key(b"session", tenant, session)
@@ -239,12 +235,13 @@ class Keys:
     def passage(self, scope: bytes, text: str) -> bytes:
         return self._key(b"passage", scope, text)
 
-    def named_scope(self, session: str) -> bytes:
+    def named_scope(self, session: str, team: str = "") -> bytes:
         """Scope of the links of a named session: its id instead of the caller, so that it can go on under a refreshed key.
 
-        Who shows the session's id and its answers, one call id made at random (`is_random`) among them, has been part of it.
+        Who shows the session's id and its answers, one call id made at random (`is_random`) among them, has been part of it. Between
+        teams nothing goes on: a team's keys are known to be its own.
         """
-        return self._key(b"named", session)
+        return self._key(b"named", session, team) if team else self._key(b"named", session)
 
 
 _RANDOM = re.compile(r"(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,}")

@@ -1,13 +1,17 @@
 """The rules for one request, resolved: what the configuration says, as plain frozen values.
 
-Reading the file is `config`'s business; deciding is `engine`'s. A `Policy` is made once per configuration and shared.
+Reading the file is `config`'s business; deciding is `engine`'s; which layers of rules apply to a request is `tenants`'. A `Policy` is
+made once for each combination of layers and shared.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any, TypeVar
 
-from proxy.config import PolicyConfig, Rungs, ToolConfig
+from proxy.config import BudgetsConfig, NudgeConfig, PolicyConfig, PolicyRules, Rungs, ToolConfig, WrapUpConfig
 from proxy.models import Reason
+from proxy.prices import nano
 
 
 class Mode(StrEnum):
@@ -45,6 +49,13 @@ class OnStop(StrEnum):
     WRAP_UP = "wrap_up"
     MESSAGE = "message"
     ERROR = "error"
+
+
+class Unpriced(StrEnum):
+    """What becomes of a call whose model nobody prices."""
+
+    ALLOW = "allow"
+    REFUSE = "refuse"
 
 
 class Effect(StrEnum):
@@ -95,11 +106,14 @@ class WrapUpRule:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Per session. None: no limit; 0: none at all. deadline in seconds."""
+    """Per session. None: no limit; 0: none at all. tokens: input and output together. cost in nano-dollars, deadline in seconds."""
 
     steps: int | None = None
     tokens: int | None = None
     deadline: float | None = None
+    input: int | None = None
+    output: int | None = None
+    cost: int | None = None
 
 
 DEFAULT_LADDERS: dict[Reason, Ladder] = {
@@ -126,6 +140,7 @@ class Policy:
     on_stop: OnStop = OnStop.WRAP_UP
     wrap_up: WrapUpRule = WrapUpRule()
     budgets: Budgets = Budgets()
+    unpriced: Unpriced = Unpriced.ALLOW
 
     def ladder(self, reason: Reason, tool: str) -> Ladder | None:
         """The rungs of a detector for one tool; None when the detector is off or the tool exempt from it."""
@@ -150,40 +165,77 @@ _PRESETS = {
 }
 
 
+# What is one value in both, and its type here.
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "mode": Mode,
+    "counting": Counting,
+    "scope": Scope,
+    "canonical": Canonical,
+    "finish_tools": tuple,
+    "on_stop": OnStop,
+    "unpriced": Unpriced,
+}
+_Rule = TypeVar("_Rule", NudgeRule, WrapUpRule)
+
+
 def policy_of(config: PolicyConfig) -> Policy:
-    """The rules that a configuration asks for: its preset, and over it every key that was written."""
-    preset, written = _PRESETS[config.preset], config.model_fields_set
-    nudge, wrap_up, budgets = config.nudge, config.wrap_up, config.budgets
-    return Policy(
-        mode=Mode(config.mode),
-        counting=Counting(config.counting) if "counting" in written else preset.counting,
-        scope=Scope(config.scope) if "scope" in written else preset.scope,
-        canonical=Canonical(config.canonical) if "canonical" in written else preset.canonical,
-        ladders=_ladders(config, preset.ladders),
-        finish_tools=config.finish_tools,
-        tools={name: _tool_rule(tool) for name, tool in config.tools.items()},
-        nudge=NudgeRule(max_per_run=nudge.max_per_run, text=nudge.text, keep=nudge.keep),
-        on_stop=OnStop(config.on_stop),
-        wrap_up=WrapUpRule(force_finish_tool=wrap_up.force_finish_tool, retries=wrap_up.retries),
-        budgets=Budgets(steps=budgets.steps, tokens=budgets.tokens, deadline=budgets.deadline),
+    """The rules that everybody's part of a configuration asks for."""
+    return layered(Policy(), config)
+
+
+def layered(below: Policy, rules: PolicyRules) -> Policy:
+    """The rules below, under those that a layer states: every key that was written, down to the single rung, and no other.
+
+    A preset stands for the keys it sets, and goes before those written beside it.
+    """
+    base, written = below, rules.model_fields_set
+    if "preset" in written:
+        preset = _PRESETS[rules.preset]
+        base = replace(base, counting=preset.counting, scope=preset.scope, canonical=preset.canonical, ladders=preset.ladders)
+    return replace(
+        base,
+        **{name: kind(getattr(rules, name)) for name, kind in _VALUES.items() if name in written},
+        ladders=_ladders(base.ladders, rules),
+        tools=base.tools | {name: _tool_rule(base.tools.get(name, ToolRule()), tool) for name, tool in rules.tools.items()},
+        nudge=_over(base.nudge, rules.nudge),
+        wrap_up=_over(base.wrap_up, rules.wrap_up),
+        budgets=_budgets(base.budgets, rules.budgets),
     )
 
 
-def _ladders(config: PolicyConfig, preset: dict[Reason, Ladder]) -> dict[Reason, Ladder]:
-    """The preset's ladders with those that were written; one without any rung is off."""
-    ladders = dict(preset)
-    for name in config.detectors.model_fields_set:
-        rungs: Rungs = getattr(config.detectors, name)
-        ladders[Reason(name)] = Ladder(rungs.nudge_at, rungs.stop_at)
+def _over(rule: _Rule, section: NudgeConfig | WrapUpConfig) -> _Rule:
+    return replace(rule, **{name: getattr(section, name) for name in section.model_fields_set})
+
+
+def _ladders(below: dict[Reason, Ladder], rules: PolicyRules) -> dict[Reason, Ladder]:
+    """A rung that a layer leaves out is the one below, or the detector's default where that was off; one without any rung is off."""
+    ladders = dict(below)
+    for name in rules.detectors.model_fields_set:
+        rungs: Rungs = getattr(rules.detectors, name)
+        reason, written = Reason(name), {key: getattr(rungs, key) for key in rungs.model_fields_set}
+        ladders[reason] = replace(ladders.get(reason, DEFAULT_LADDERS[reason]), **written)
     return {reason: ladder for reason, ladder in ladders.items() if ladder != Ladder(None, None)}
 
 
-def _tool_rule(tool: ToolConfig) -> ToolRule:
+def _tool_rule(below: ToolRule, tool: ToolConfig) -> ToolRule:
+    written = tool.model_fields_set
     return ToolRule(
-        exempt=tool.exempt,
-        effect=Effect(tool.effect) if tool.effect else None,
-        nudge_at=tool.nudge_at,
-        stop_at=tool.stop_at,
-        sets_nudge="nudge_at" in tool.model_fields_set,
-        sets_stop="stop_at" in tool.model_fields_set,
+        exempt=tool.exempt if "exempt" in written else below.exempt,
+        effect=(Effect(tool.effect) if tool.effect else None) if "effect" in written else below.effect,
+        nudge_at=tool.nudge_at if "nudge_at" in written else below.nudge_at,
+        stop_at=tool.stop_at if "stop_at" in written else below.stop_at,
+        sets_nudge="nudge_at" in written or below.sets_nudge,
+        sets_stop="stop_at" in written or below.sets_stop,
     )
+
+
+def _budgets(below: Budgets, budgets: BudgetsConfig) -> Budgets:
+    written = budgets.model_fields_set
+    limits: dict[str, Any] = {name: getattr(budgets, name) for name in ("steps", "deadline") if name in written}
+    if "cost_usd" in written:
+        limits["cost"] = None if budgets.cost_usd is None else nano(budgets.cost_usd)
+    if "tokens" in written:
+        tokens = budgets.tokens
+        named = {"input", "output", "total"} if tokens is None else tokens.model_fields_set  # null lifts all three
+        limits |= {"tokens" if name == "total" else name: None if tokens is None else getattr(tokens, name) for name in named}
+    return replace(below, **limits)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.config import PriceConfig
 from proxy.globs import entry_for
 from proxy.models import Usage
 
@@ -111,6 +112,21 @@ class Prices:
         yield from (self._own[name] for name in names if name in self._own)
         yield from (self._own[entry] for name in names if (entry := entry_for(name, self._own)) is not None)
         yield from (self._listed[name] for name in names if name in self._listed)
+
+
+def stated(prices: Mapping[str, PriceConfig]) -> dict[str, Price]:
+    """The configuration's own prices, by its names and globs."""
+    return {name: _stated(price) for name, price in prices.items()}
+
+
+def _stated(price: PriceConfig) -> Price:
+    tokens = 1_000_000 if price.per == "million" else 1
+
+    def rate(dollars: float) -> int:
+        return pico(Decimal(str(dollars)) / tokens)
+
+    cached, written, reasoning = (None if value is None else rate(value) for value in (price.cached, price.cache_write, price.reasoning))
+    return Price(rates_of(rate(price.input), rate(price.output), cached=cached, written=written, reasoning=reasoning))
 
 
 def read_list(data: bytes) -> dict[str, Price]:

@@ -107,9 +107,9 @@ class Sessions:
         history = read(request, prints)
         name = identity.session
         if name is not None:
-            tenant, key, scope = keys.named(identity.caller, name)
+            tenant, key, scope = keys.named(identity.caller, name, identity.team)
         else:
-            key, tenant = b"", keys.tenant(identity.caller)
+            key, tenant = b"", keys.tenant(identity.caller, identity.team)
             scope = tenant
         session = Session(
             request,

@@ -50,8 +50,9 @@ def samples_of(text: str) -> dict[Series, float]:
 
 
 def spelled(series: Series) -> str:
+    """A series as text. A label without a value is none, as in Prometheus."""
     name, labels = series
-    return name.removeprefix("lastcall_") + "{" + ",".join(f"{key}={value}" for key, value in sorted(labels)) + "}"
+    return name.removeprefix("lastcall_") + "{" + ",".join(f"{key}={value}" for key, value in sorted(labels) if value) + "}"
 
 
 def exchange(**fields: Any) -> ExchangeEnded:

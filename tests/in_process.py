@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from itertools import count
 from typing import Any
 
@@ -14,13 +15,16 @@ from prometheus_client import CollectorRegistry
 
 from proxy.app import Front
 from proxy.client import Message
+from proxy.config import Config
 from proxy.events import Event, ExchangeEnded, StoreChanged, UnjudgedEnded
 from proxy.exchange import Setting, Way
 from proxy.policy import Policy
+from proxy.prices import Prices
 from proxy.sessions import Sessions
 from proxy.store import GuardedStore
 from proxy.store.memory import MemoryStore
 from proxy.telemetry import Telemetry
+from proxy.tenants import Tenant, Tenants
 from proxy.upstream.headers import RawHeaders
 from proxy.upstream.http import Body, Response, Upstream
 
@@ -322,6 +326,23 @@ class Recorder(Telemetry):
         return [event for event in self.seen if isinstance(event, UnjudgedEnded)]
 
 
+class OneRule(Tenants):
+    """Everybody's rules as a test made them, without a configuration."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(Config(), zone=UTC, prices=Prices({}, {}))
+        self._everybody = _Ruled(policy)
+
+
+class _Ruled(Tenant):
+    def __init__(self, policy: Policy) -> None:
+        super().__init__("", None, Config(), zone=UTC, prices=Prices({}, {}))
+        self._rules = policy
+
+    def policy(self, model: str) -> Policy:
+        return self._rules
+
+
 class Proxy:
     """Everything `app` makes, on a store in memory."""
 
@@ -344,7 +365,7 @@ class Proxy:
             on_failure=self.telemetry.emit,
         )
         settings: dict[str, Any] = {
-            "policy": policy or Policy(),
+            "tenants": OneRule(policy or Policy()),
             "sessions": self.sessions,
             "ways": [Way("main", self.upstream, lambda dialect, model: model != "unserved")],
             "telemetry": self.telemetry,
@@ -373,7 +394,7 @@ class Proxy:
         }
         await self.front(scope, conversation.receive, conversation.send)
 
-    async def ask(self, body: bytes, path: str = CHAT, *, method: str = "POST", query: bytes = b"", **headers: str) -> Conversation:
+    async def ask(self, body: bytes, path: str = CHAT, *, method: str = "POST", query: bytes = b"", **headers: Any) -> Conversation:
         conversation = Conversation((body,))
         await self.run(conversation, path, method=method, query=query, **headers)
         return conversation

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,14 +55,19 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def running(upstream: str, config: str = "{}", *, store: str | None = None) -> AsyncIterator[Proxy]:
-    """The proxy in a thread, in front of `upstream` (its base URL). Leaving takes an exchange that is still under way for a fault."""
+async def running(
+    upstream: str, config: str = "{}", *, store: str | None = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Proxy]:
+    """The proxy in a thread, in front of `upstream` (its base URL). Leaving takes an exchange that is still under way for a fault.
+
+    env: the variables that the configuration may name.
+    """
     overrides: dict[tuple[str, ...], object] = {("upstreams", "default", "base_url"): upstream}
     if store is not None:
         overrides["store", "url"] = store
         if "timeout" not in config:
             overrides["store", "timeout"] = PATIENCE
-    resolved = load(config, {}, overrides)
+    resolved = load(config, env or {}, overrides)
     log: list[bytes] = []
     server = _Server(uvicorn.Config(create_app(resolved, environ={}, log=log.append), **_uvicorn_options(resolved)))
     with socket.create_server(("127.0.0.1", 0)) as listener:

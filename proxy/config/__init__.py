@@ -7,29 +7,77 @@ hold; here they meet, and what does not fit is said in plain words. The program 
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from proxy.config.document import Document, Path, read
-from proxy.config.shape import Config, PolicyConfig, Rungs, ToolConfig, UpstreamConfig
-from proxy.config.values import masked, shown
+from proxy.config.file import Config
+from proxy.config.shape import (
+    BudgetsConfig,
+    NudgeConfig,
+    PolicyConfig,
+    PolicyLayer,
+    PolicyRules,
+    Rungs,
+    ServerConfig,
+    TeamPolicy,
+    TokenLimits,
+    ToolConfig,
+    UpstreamConfig,
+    WrapUpConfig,
+)
+from proxy.config.teams import UNITS, PriceConfig, TeamConfig
+from proxy.config.values import is_loopback, masked, shown
 from proxy.errors import ConfigError
 
-__all__ = ["Config", "PolicyConfig", "Rungs", "ToolConfig", "UpstreamConfig", "dump", "load", "load_dumped", "masked", "schema", "value_of"]
+__all__ = [
+    "UNITS",
+    "BudgetsConfig",
+    "Config",
+    "NudgeConfig",
+    "PolicyConfig",
+    "PolicyRules",
+    "PriceConfig",
+    "Rungs",
+    "TeamConfig",
+    "ToolConfig",
+    "UpstreamConfig",
+    "WrapUpConfig",
+    "dump",
+    "is_loopback",
+    "load",
+    "load_dumped",
+    "masked",
+    "schema",
+    "value_of",
+]
 
 # Keys and detectors of the design that come with a later version.
 _LATER = frozenset(
     {
-        *("teams", "prices", "timezone", "open", "admin_key", "cost_usd", "unpriced", "holdout"),
+        *("holdout",),
         *("scattered_call", "unknown_tool", "repeated_error", "tool_failures", "repeated_output", "poll", "repeated_text"),
         *("empty_output", "truncated_output", "tool_markup"),
     }
 )
+# Keys that have their place and their checks already while nothing acts on them: refused like those above.
+_NOT_IN_FORCE: frozenset[tuple[type[BaseModel], str]] = frozenset(
+    {
+        *((Config, name) for name in ("prices", "timezone")),
+        *((TeamConfig, name) for name in ("budgets", "concurrent_sessions", "concurrent_requests")),
+        *((TokenLimits, name) for name in ("input", "output")),
+        *((rules, "unpriced") for rules in (PolicyConfig, PolicyLayer, TeamPolicy)),
+        *((BudgetsConfig, "cost_usd"), (ServerConfig, "admin_key")),
+    }
+)
+_LATER_MESSAGE = "not in this version; take it out"
 _VARIABLE_KEY = re.compile(r"\$\{\w+(?::-(?:passthrough)?)?\}")
+_VARIABLE = re.compile(r"\$\{\w+(?::-)?\}")
 _PASSWORD = re.compile(r"//[^/@\s]*:(?P<password>[^/\s]+)@")
 
 
@@ -42,13 +90,15 @@ def load(text: str, env: Mapping[str, str], overrides: Mapping[tuple[str, ...], 
     _check_secrets(document)
     for path, value in (overrides or {}).items():
         document.put(path, value)
+    for place in _not_in_force(Config, document.values, ()):
+        document.add_fault(place, _LATER_MESSAGE)
     config = None
     try:
         config = Config.model_validate(document.values)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            below = detail.get("ctx", {}).get("below")
-            document.add_fault((*detail["loc"], below) if below else detail["loc"], _plain(detail))
+            about = detail.get("ctx", {})
+            document.add_fault(about.get("at") or (*detail["loc"], *about.get("below", ())), _plain(detail))
     if document.faults or config is None:
         ordered = sorted(document.faults, key=lambda fault: fault.line or 0)
         raise ConfigError("\n".join(map(str, ordered)))
@@ -68,7 +118,10 @@ def value_of(text: str) -> object:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of the file, for editors."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(), "title": "Lastcall"}
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(), "title": "Lastcall"}
+    for section, key in _NOT_IN_FORCE:
+        (whole if section is Config else whole["$defs"][section.__name__])["properties"].pop(key, None)
+    return whole
 
 
 def dump(config: Config) -> str:
@@ -82,43 +135,93 @@ def load_dumped(text: str) -> Config:
 
 
 def _check_secrets(document: Document) -> None:
-    """Keys and passwords come from variables alone, and a key stays text even if it looks like a number."""
+    """Keys and passwords come from variables alone, callers' keys also as hashes; and a key stays text even if it looks like a number."""
     for path, scalar in document.scalars.items():
         match path:
-            case ("upstreams", str(name), "api_key"):
+            case ("upstreams", str(), "api_key"):
                 if scalar.raw != "passthrough" and not _VARIABLE_KEY.fullmatch(scalar.raw):
                     document.add_fault(path, "a key must not stand in the file; take it from a variable, as in ${OPENAI_API_KEY}")
-                document.values["upstreams"][name]["api_key"] = scalar.text
+                document.set_text(path)
+            case ("teams", str(), "keys", int()) | ("server", "admin_key") if document.value_at(path) is not None:
+                if not scalar.raw.startswith("sha256:") and not _VARIABLE.fullmatch(scalar.raw):
+                    document.add_fault(
+                        path, "a key must not stand in the file; write its hash (`lastcall keygen`), or a variable as in ${TEAM_KEY}"
+                    )
+                document.set_text(path)
+            case ("teams", str(), "keys"):
+                document.add_fault(path, "not a list; write it as [a, b]")  # and not the value, which may be a key
             case ("store", "url") | ("upstreams", str(), "proxy"):
                 found = _PASSWORD.search(scalar.raw)
                 if found and _VARIABLE_KEY.sub("", found["password"]):
                     document.add_fault(path, "a password must not stand in the file; take it from a variable, as in ://:${PASSWORD}@host")
 
 
+def _bare(kind: Any) -> Any:
+    """A type without what is noted about it, and without None beside it."""
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kind = next(part for part in get_args(kind) if part is not NoneType)
+    return kind
+
+
+def _kind_below(kind: Any, step: str | int) -> Any:
+    """The type of what stands at one step below a value of type `kind`; None where nothing is known."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(str(step))
+        return None if field is None else _bare(field.annotation)
+    parts = get_args(kind)
+    return _bare(parts[0 if isinstance(step, int) else -1]) if parts else None
+
+
+def _not_in_force(kind: Any, value: object, path: Path) -> Iterator[Path]:
+    """Where the file says something that nothing acts on yet."""
+    items: Iterable[tuple[str | int, object]]
+    match value:
+        case dict():
+            items = value.items()
+        case list():
+            items = enumerate(value)
+        case _:
+            return
+    for step, inner in items:
+        if (kind, step) in _NOT_IN_FORCE:
+            yield (*path, step)
+        else:
+            yield from _not_in_force(_kind_below(kind, step), inner, (*path, step))
+
+
 def _section_at(path: Path) -> type[BaseModel]:
     """The section whose keys stand at `path`."""
     kind: Any = Config
     for step in path:
-        is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
-        kind = kind.model_fields[str(step)].annotation if is_section else get_args(kind)[-1]
+        kind = _kind_below(kind, step)
     assert isinstance(kind, type) and issubclass(kind, BaseModel)
     return kind
 
 
 def _unknown(path: Path) -> str:
     *place, key = path
-    known = list(_section_at(tuple(place)).model_fields)
-    if key in _LATER or path == ("policy", "models"):
-        return "not in this version; take it out"
+    section = _section_at(tuple(place))
+    known = [name for name in section.model_fields if (section, name) not in _NOT_IN_FORCE]
+    if key in _LATER:
+        return _LATER_MESSAGE
     near = get_close_matches(str(key), known, n=1)
     here = ", ".join(known)
     return f"unknown key; did you mean {near[0]}? Known here: {here}" if near else f"unknown key; known here: {here}"
 
 
+_EXAMPLES = {
+    "base_url": "base_url: https://api.openai.com/v1",
+    "keys": 'keys: ["sha256:…"]',
+    "per": "per: day",
+    "input": "input: 1.25",
+    "output": "output: 10",
+}
+
+
 _PLAIN: dict[str, Callable[[ErrorDetails], str]] = {
     "fault": lambda detail: detail["msg"],
     "extra_forbidden": lambda detail: _unknown(detail["loc"]),
-    "missing": lambda detail: f"missing; every entry needs it, such as {detail['loc'][-1]}: https://api.openai.com/v1",
+    "missing": lambda detail: f"missing; every entry needs it, such as {_EXAMPLES[str(detail['loc'][-1])]}",
     "model_type": lambda detail: f"{shown(detail['input'])} is not a mapping; write its keys below it",
     "dict_type": lambda detail: f"{shown(detail['input'])} is not a mapping; write its keys below it",
     "tuple_type": lambda detail: f"{shown(detail['input'])} is not a list; write it as [a, b]",

@@ -72,6 +72,18 @@ class Document:
         around = (path[:length] for length in range(len(path), 0, -1))
         self.faults.append(Fault(path, message, next((self.lines[part] for part in around if part in self.lines), None)))
 
+    def value_at(self, path: Path) -> object:
+        """The value that stands at a path of the file."""
+        value: Any = self.values
+        for step in path:
+            value = value[step]
+        return value
+
+    def set_text(self, path: Path) -> None:
+        """Takes the scalar at `path` for text, whatever it looks like."""
+        around: Any = self.value_at(path[:-1])
+        around[path[-1]] = self.scalars[path].text
+
     def put(self, path: tuple[str, ...], value: object) -> None:
         """Replaces the value at `path`, and forgets all that was noted about the one in the file."""
         for notes in (self.lines, self.scalars):

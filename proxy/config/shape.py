@@ -3,8 +3,7 @@
 A key that this version does not act on has no place here, since a limit that nobody enforces is worse than none.
 """
 
-import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -14,7 +13,9 @@ from proxy.config.values import (
     Deadline,
     Few,
     Header,
+    KeyDigest,
     Limit,
+    Money,
     Name,
     Port,
     ProxyUrl,
@@ -27,9 +28,8 @@ from proxy.config.values import (
     Workers,
     fault,
     shown,
+    whole_limit,
 )
-
-_UPSTREAM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Section(BaseModel):
@@ -54,6 +54,10 @@ class ServerConfig(Section):
     """Processes that share the port. More than one needs a Redis store."""
     max_body: Size = 32 * 1024 * 1024
     """Largest request body, after decompression."""
+    open: bool = False
+    """Whether anybody who reaches the address may spend the upstreams' keys: needed beyond loopback without teams."""
+    admin_key: KeyDigest | None = None
+    """Key of the operator's API, as a hash or only as ${VAR}."""
     metrics_port: Port | None = None
     """Port of its own for /metrics (of all workers together); null serves it beside the API."""
 
@@ -65,7 +69,7 @@ class ServerConfig(Section):
         return value
 
 
-def _some(value: tuple[str, ...]) -> tuple[str, ...]:
+def some(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise fault("an empty list; name at least one, or take the key out")
     return value
@@ -80,13 +84,13 @@ class UpstreamConfig(Section):
     """`passthrough` hands on the client's own credentials; else a key, only as ${VAR}."""
     key_header: Literal["authorization", "x-api-key"] | None = None
     """Where a key of its own is sent; null: in x-api-key on the routes of the messages dialect, else as a bearer token."""
-    dialects: Annotated[tuple[Literal["chat", "responses", "messages"], ...], Field(strict=False), AfterValidator(_some)] = (
+    dialects: Annotated[tuple[Literal["chat", "responses", "messages"], ...], Field(strict=False), AfterValidator(some)] = (
         "chat",
         "responses",
         "messages",
     )
     """Wire formats that this upstream speaks."""
-    models: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(_some)] = ("*",)
+    models: Annotated[tuple[Name, ...], Field(strict=False), AfterValidator(some)] = ("*",)
     """Models it serves, as names or globs."""
     ca_file: Name | None = None
     """File of certificate authorities to trust besides the system's (PEM)."""
@@ -127,11 +131,12 @@ class SessionConfig(Section):
     """How long an idle session is remembered."""
 
 
-def _check_rungs(nudge_at: int | None, stop_at: int | None) -> None:
+def _check_rungs(nudge_at: int | None, stop_at: int | None, below: tuple[str, ...]) -> None:
     if nudge_at is not None and stop_at is not None and nudge_at > stop_at:
         raise fault(
             f"{stop_at} lies below nudge_at {nudge_at}, so that the stop would come first and the nudge never; "
-            "raise stop_at, lower nudge_at, or set nudge_at: null"
+            "raise stop_at, lower nudge_at, or set nudge_at: null",
+            below=below,
         )
 
 
@@ -140,21 +145,21 @@ class Rungs(Section):
 
     nudge_at: Rung | None = 3
     """Repeats at which the model is told; null: never."""
-    stop_at: Rung | None = Field(default=5, validate_default=True)
+    stop_at: Rung | None = 5
     """Repeats at which the run is stopped; null: never."""
 
-    @field_validator("stop_at")
-    @classmethod
-    def _ordered(cls, value: int | None, info: ValidationInfo) -> int | None:
-        _check_rungs(info.data.get("nudge_at"), value)
-        return value
+    @model_validator(mode="after")
+    def _ordered(self) -> "Rungs":
+        if {"nudge_at", "stop_at"} <= self.model_fields_set:  # beside a rung of another layer of rules it may be meant
+            _check_rungs(self.nudge_at, self.stop_at, ("stop_at",))
+        return self
 
 
 class ParallelRungs(Rungs):
     """The ladder for calls made at once, which are more often meant."""
 
     nudge_at: Rung | None = 5
-    stop_at: Rung | None = Field(default=16, validate_default=True)
+    stop_at: Rung | None = 16
 
 
 def _rungs_or_off(value: object) -> object:
@@ -195,7 +200,7 @@ class ToolConfig(Section):
     @field_validator("stop_at")
     @classmethod
     def _ordered(cls, value: int | None, info: ValidationInfo) -> int | None:
-        _check_rungs(info.data.get("nudge_at"), value)
+        _check_rungs(info.data.get("nudge_at"), value, ())
         if info.data.get("exempt") and (value is not None or info.data.get("nudge_at") is not None):
             raise fault("a rung for an exempt tool is never reached; take exempt out, or nudge_at and stop_at")
         return value
@@ -221,19 +226,40 @@ class WrapUpConfig(Section):
     """Further tries after an empty answer or one with tool markup."""
 
 
+class TokenLimits(Section):
+    """Ceilings of tokens, by direction. A plain number is the total."""
+
+    input: Limit | None = None
+    """Tokens read."""
+    output: Limit | None = None
+    """Tokens written, reasoning included."""
+    total: Limit | None = None
+    """Both together."""
+
+
+def _total(value: object) -> object:
+    return value if value is None or isinstance(value, dict | TokenLimits) else {"total": whole_limit(value)}
+
+
 class BudgetsConfig(Section):
     """What one session may spend. Null: no limit; 0: none at all."""
 
     steps: Limit | None = None
     """Completed model calls."""
-    tokens: Limit | None = None
-    """Input and output tokens together."""
+    tokens: Annotated[TokenLimits | None, BeforeValidator(_total, json_schema_input_type=TokenLimits | int | None)] = None
+    """Input and output tokens together, or each by itself."""
+    cost_usd: Money | None = None
+    """Dollars, by the price of the model."""
     deadline: Deadline | None = None
     """Wall-clock time from the session's first request."""
 
 
-class PolicyConfig(Section):
-    """The rules of every request."""
+def _none_is_empty(value: object) -> object:
+    return {} if value is None else value
+
+
+class PolicyRules(Section):
+    """Rules that may differ between requests. In a layer above another, what is not written stays as it is below."""
 
     preset: Literal["standard", "plain"] = "standard"
     """Where the defaults of this section come from; keys written beside it override it."""
@@ -254,18 +280,52 @@ class PolicyConfig(Section):
         "finish",
     )
     """Tools by which an agent ends its run: they count only when they fail."""
-    tools: dict[str, ToolConfig] = {}
+    tools: Annotated[dict[str, ToolConfig], BeforeValidator(_none_is_empty, json_schema_input_type=dict[str, ToolConfig] | None)] = {}
     """What is known about single tools, by name."""
     nudge: NudgeConfig = NudgeConfig()
     on_stop: Literal["wrap_up", "message", "error"] = "wrap_up"
     """What a stopped client gets: a last answer by the model, a message by Lastcall, or HTTP 400."""
     wrap_up: WrapUpConfig = WrapUpConfig()
     budgets: BudgetsConfig = BudgetsConfig()
+    unpriced: Literal["allow", "refuse"] = "allow"
+    """What becomes of a call whose model has no price."""
 
-    @field_validator("tools", mode="before")
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for key in schema.get("properties", {}).values():
+        key.pop("default", None)
+
+
+class PolicyLayer(PolicyRules):
+    """Rules above others, for a model: each key that is written replaces the one below."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
+
+
+LayersByModel = Annotated[dict[Name, PolicyLayer], BeforeValidator(_none_is_empty, json_schema_input_type=dict[Name, PolicyLayer] | None)]
+
+
+class TeamPolicy(PolicyLayer):
+    """Rules above everybody's, for a team, and above these for a model."""
+
+    models: LayersByModel = {}
+    """The team's rules for a model, by name or glob; its own entry or the first that fits."""
+
+
+class PolicyConfig(PolicyRules):
+    """The rules of every request."""
+
+    models: LayersByModel = {}
+    """Rules for a model, by name or glob; its own entry or the first that fits."""
+
+    @field_validator("detectors")
     @classmethod
-    def _none(cls, value: object) -> object:
-        return {} if value is None else value
+    def _ordered(cls, value: DetectorsConfig) -> DetectorsConfig:
+        """A rung of a ladder must fit the default of the other."""
+        for name in value.model_fields_set:
+            rungs: Rungs = getattr(value, name)
+            _check_rungs(rungs.nudge_at, rungs.stop_at, (name, "stop_at"))
+        return value
 
     @field_validator("tools")
     @classmethod
@@ -280,45 +340,5 @@ class PolicyConfig(Section):
             nudge_at = tool.nudge_at if "nudge_at" in given else ladder.nudge_at
             stop_at = tool.stop_at if "stop_at" in given else ladder.stop_at
             if nudge_at is not None and stop_at is not None and nudge_at > stop_at:
-                raise fault(f"nudged at {nudge_at} but stopped at {stop_at}, before that; give both nudge_at and stop_at", below=name)
-        return value
-
-
-_DEFAULT_MODELS = (
-    *("gpt-*", "chatgpt-*", "codex-*", "o1*", "o3*", "o4*", "claude-*", "gemini-*", "grok-*", "llama*", "mistral-*", "devstral*"),
-    *("deepseek-*", "qwen*", "kimi-*", "glm-*", "minimax-*"),
-)
-
-
-class Config(Section):
-    """Everything `config.yaml` says."""
-
-    server: ServerConfig = ServerConfig()
-    upstreams: dict[str, UpstreamConfig] = {
-        "default": UpstreamConfig(base_url="https://api.openai.com/v1", dialects=("chat", "responses")),
-        "anthropic": UpstreamConfig(base_url="https://api.anthropic.com/v1", dialects=("messages",)),
-    }
-    """Model endpoints by name; the first that fits a request gets it."""
-    models: Annotated[tuple[Name, ...], Field(strict=False)] = _DEFAULT_MODELS
-    """Model names or globs that may appear as a metric label; any other model is counted as _other."""
-    store: StoreConfig = Field(default=StoreConfig(), validate_default=True)
-    session: SessionConfig = SessionConfig()
-    policy: PolicyConfig = PolicyConfig()
-
-    @field_validator("upstreams")
-    @classmethod
-    def _named(cls, value: dict[str, UpstreamConfig]) -> dict[str, UpstreamConfig]:
-        if not value:
-            raise fault("names no upstream; give one, such as default: {base_url: https://api.openai.com/v1}")
-        for name in value:
-            if not _UPSTREAM_NAME.fullmatch(name):
-                raise fault(f"{shown(name)} is no upstream name; use letters, digits, '_', '.' and '-', at most 64")
-        return value
-
-    @field_validator("store")
-    @classmethod
-    def _shared(cls, value: StoreConfig, info: ValidationInfo) -> StoreConfig:
-        server = info.data.get("server")
-        if server and server.workers > 1 and value.url.startswith("memory:"):
-            raise fault(f"memory:// cannot be shared by server.workers: {server.workers}; use a redis:// url, or one worker", below="url")
+                raise fault(f"nudged at {nudge_at} but stopped at {stop_at}, before that; give both nudge_at and stop_at", below=(name,))
         return value

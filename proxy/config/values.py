@@ -5,11 +5,15 @@ Each type says in its own words what is wrong with a value: the value, then the 
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
+
+from proxy.keys import digest_of
 
 PLACEHOLDERS = ("tool", "count", "result", "finish_tool", "reason")
 
@@ -18,6 +22,8 @@ _SIZE_UNITS = {"B": 1, "kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "Ki
 _TIME_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST = 3650 * 86400.0
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)")
+_MOST_DOLLARS = 9_000_000  # what the store's script language still counts exactly, in nano-dollars
+_DIGEST = re.compile(r"sha256:[0-9a-fA-F]{64}")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "x-lastcall-key", "cookie"})
 
@@ -44,9 +50,21 @@ def shown(value: object) -> str:
             return str(value)[:80]
 
 
-def fault(message: str, *, below: str | None = None) -> PydanticCustomError:
-    """What a validator raises. below: the key it is really about, under the one being validated (then no braces in the message)."""
-    return PydanticCustomError("fault", message, {"below": below} if below else None)
+def fault(message: str, *, below: tuple[str | int, ...] = (), at: tuple[str | int, ...] = ()) -> PydanticCustomError:
+    """What a validator raises. below: the key it is really about, under the one being validated; at: the same from the top of the file.
+    With either, the message must hold no braces.
+    """
+    return PydanticCustomError("fault", message, {"below": below, "at": at} if below or at else None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's alone."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +181,48 @@ def _api_key(value: object) -> object:
     return key
 
 
+def _key_digest(value: object) -> str:
+    """A hash as the file has it, or a key from a variable (which was seen before its text was put in): only its digest goes on."""
+    key = _api_key(value)
+    assert isinstance(key, str)
+    if not key.startswith("sha256:"):
+        return digest_of(key)
+    if not _DIGEST.fullmatch(key):
+        raise fault("begins with sha256: and goes on with something else than 64 hexadecimal digits; `lastcall keygen` prints a whole one")
+    return key.lower()
+
+
+def _zone(value: object) -> str:
+    name = _name(value)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        if name != "UTC":  # known without the system's tables
+            use = "use a name such as UTC, Europe/Berlin or America/New_York (some images need the package tzdata)"
+            raise fault(f"{shown(name)} is no time zone that this system knows; {use}") from None
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class _Dollars:
+    """Accepts an amount of money, in dollars; `use` is the fix in words."""
+
+    high: float
+    use: str
+    least: float = 0.0
+
+    def __call__(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise fault(f"{shown(value)} is not an amount of dollars; {self.use}")
+        if value < 0:
+            raise fault(f"{shown(value)} is negative; {self.use}")
+        if not value <= self.high:
+            raise fault(f"{shown(value)} is {'too large' if value > 0 else 'not an amount of dollars'}; {self.use}")
+        if 0 < value < self.least:
+            raise fault(f"{shown(value)} is less than a nano-dollar, in which money is counted; {self.use}")
+        return value
+
+
 def _template(value: object) -> str:
     """A nudge's text. Its braces are those of `str.format`, restricted to bare names."""
     if not isinstance(value, str):
@@ -187,7 +247,18 @@ Deadline = Annotated[
         json_schema_input_type=float | str,
     ),
 ]
-Limit = Annotated[int, BeforeValidator(_Whole(0, _LARGEST, "use a whole number, 0 for none at all, or null for no limit"))]
+whole_limit = _Whole(0, _LARGEST, "use a whole number, 0 for none at all, or null for no limit")
+Limit = Annotated[int, BeforeValidator(whole_limit)]
+Money = Annotated[
+    float,
+    BeforeValidator(
+        _Dollars(_MOST_DOLLARS, "use dollars such as 25 or 0.5, up to 9000000, 0 for none at all, or null for no limit", least=1e-9),
+        json_schema_input_type=float,
+    ),
+]
+Rate = Annotated[float, BeforeValidator(_Dollars(1_000_000, "use dollars such as 1.25, or 0 for free"), json_schema_input_type=float)]
+KeyDigest = Annotated[str, BeforeValidator(_key_digest)]
+TimeZone = Annotated[str, BeforeValidator(_zone)]
 Rung = Annotated[int, BeforeValidator(_Whole(2, 10_000, "use a whole number from 2 to 10000, or null for no such rung"))]
 Few = Annotated[int, BeforeValidator(_Whole(0, 100, "use a whole number from 0 to 100"))]
 Tries = Annotated[int, BeforeValidator(_Whole(0, 10, "use a whole number from 0 to 10"))]

@@ -104,6 +104,7 @@ class Course(msgspec.Struct):
             nudge_ended=nudge_ended,
             pruned=len(self.verdict.drop) if self.verdict.stop is None else 0,
             upstream_errors=account.errors,
+            team=session.identity.team,
         )
 
 

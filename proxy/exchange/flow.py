@@ -19,6 +19,7 @@ from proxy.forwarding import Forwarder, paced
 from proxy.identity import identify
 from proxy.models import Action, Answer, Choice
 from proxy.policy import Mode, OnStop
+from proxy.tenants import Tenant
 from proxy.upstream.http import Response
 
 
@@ -37,6 +38,7 @@ class Exchange:
         self._course: Course
         self._reply: Reply
         self._closing: Closing
+        self._team = ""
         self._outcome = Outcome.FAILED
         self._whole_sent = False
         self._nudge_ended: NudgeEnded | None = None
@@ -64,11 +66,14 @@ class Exchange:
 
     async def _admit(self) -> None:
         client, setting = self._client, self._set
+        tenant = setting.tenants.of(client.headers)
+        self._team = tenant.name
         body = await client.body(setting.max_body)
         request = self._dialect.parse(body)
-        identity = identify(client.headers, self._path_session, request.hints, setting.session_headers)
-        way = self._way(request.model)
-        session = await setting.sessions.open(identity, request, setting.policy)
+        identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name)
+        tenant.check_model(request.model)
+        way = self._way(tenant, request.model)
+        session = await setting.sessions.open(identity, request, tenant.policy(request.model))
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
@@ -77,9 +82,11 @@ class Exchange:
         self._reply = Reply(client, self._dialect.keep_alive, setting.clock, self._course.fields)
         self._closing = Closing(setting, self._course, self._reply, self._end)
 
-    def _way(self, model: str) -> Way:
-        for way in self._set.ways:
+    def _way(self, tenant: Tenant, model: str) -> Way:
+        for way in self._set.ways_of(tenant):
             if way.serves(self._dialect.name, model):
+                if way.passthrough:
+                    self._set.tenants.check_passthrough(self._client.headers, way.name)
                 return way
         raise BadRequest(
             f"no upstream serves the model {model[:100]!r} in the {self._dialect.name!r} dialect; add it to upstreams in the configuration",
@@ -272,6 +279,7 @@ class Exchange:
                 status=error.status,
                 outcome=Outcome.FAILED if error.status >= 500 else Outcome.REFUSED,
                 overhead_seconds=seconds,
+                team=self._team,
             )
         )
 

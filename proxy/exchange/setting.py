@@ -5,24 +5,25 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.calls import Quirks
-from proxy.policy import Policy
 from proxy.sessions import Sessions
 from proxy.telemetry import Telemetry
+from proxy.tenants import Tenant, Tenants
 from proxy.upstream.http import Upstream
 
 
 class Way(msgspec.Struct, frozen=True):
-    """One configured upstream as exchanges see it."""
+    """One configured upstream as exchanges see it. passthrough: it gets the client's own credentials."""
 
     name: str
     upstream: Upstream
     serves: Callable[[str, str], bool]
+    passthrough: bool = False
 
 
 class Setting(msgspec.Struct):
     """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids."""
 
-    policy: Policy
+    tenants: Tenants
     sessions: Sessions
     ways: Sequence[Way]
     telemetry: Telemetry
@@ -32,3 +33,10 @@ class Setting(msgspec.Struct):
     wall: Callable[[], float]
     new_id: Callable[[], str]
     quirks: Quirks = msgspec.field(default_factory=Quirks)
+
+    def ways_of(self, tenant: Tenant) -> Sequence[Way]:
+        """The ways that a tenant may take, in its order."""
+        if tenant.upstreams is None:
+            return self.ways
+        named = {way.name: way for way in self.ways}
+        return [named[name] for name in tenant.upstreams]

@@ -39,10 +39,15 @@ class _Children(dict[tuple[str | None, ...], _Child]):
 
     def __init__(self, metric: _Child, *closed_sets: Iterable[str]) -> None:
         super().__init__()
-        for values in product(*closed_sets):
-            self[values] = metric.labels(*values)
         self._metric = metric
         self._other = (OTHER,) * len(closed_sets)
+        self.make(closed_sets)
+
+    def make(self, closed_sets: Sequence[Iterable[str]]) -> None:
+        """Makes those that there are not yet."""
+        for values in product(*closed_sets):
+            if values not in self:
+                self[values] = self._metric.labels(*values)
 
     def __missing__(self, key: tuple[str | None, ...]) -> _Child:
         return self._metric.labels(*self._other)
@@ -82,6 +87,7 @@ class _ExchangeLine(_Line, tag="exchange_ended", kw_only=True):
     usage_estimated: bool
     degraded: bool
     retry: bool
+    team: str = ""
 
 
 class _StoreChangedLine(_Line, tag="store_changed", kw_only=True):
@@ -97,15 +103,16 @@ class _StoreFailedLine(_Line, tag="store_failed", kw_only=True):
 class _UnjudgedLine(_Line, tag="unjudged_ended", kw_only=True):
     status: int
     ms: float
+    team: str = ""
 
 
 class Telemetry:
     """Counts and logs each event once.
 
-    registry: see `registry_for`. models: names or globs that may become metric labels. log: takes one whole line of UTF-8 JSON, newline
-    included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch seconds. log_level: the least that is
-    logged. later: runs a function soon, in the thread that emits; with it events are counted and logged together, which takes half the
-    time each, and `settle` does it at once.
+    registry: see `registry_for`. models, teams: names (of models also globs) that may become labels. log: takes one whole line of UTF-8
+    JSON, newline included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch seconds. log_level: the
+    least that is logged. later: runs a function soon, in the thread that emits; with it events are counted and logged together, which
+    takes half the time each, and `settle` does it at once.
     """
 
     def __init__(
@@ -113,6 +120,7 @@ class Telemetry:
         registry: CollectorRegistry,
         *,
         models: Sequence[str],
+        teams: Sequence[str] = (),
         log: Callable[[bytes], object],
         clock: Callable[[], float],
         log_level: LogLevel = "info",
@@ -129,11 +137,18 @@ class Telemetry:
         self._waiting: list[tuple[float, Event]] = []
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
-        self._model_label = _labeller(models)
-        self._known: dict[Known, Sequence[str]] = {Known.MODELS: tuple(dict.fromkeys((*models, OTHER)))}
+        self._closed: list[tuple[Metric, _Children[Counter] | _Children[Histogram]]] = []
+        self.name_labels(models, teams)
         self._make_judgement_metrics()
         self._make_upstream_metrics()
         self._make_server_metrics()
+
+    def name_labels(self, models: Sequence[str], teams: Sequence[str]) -> None:
+        """Says which models and teams may become labels from now on. Series that there are already stay."""
+        self._model_label = _labeller(models)
+        self._known = {Known.MODELS: tuple(dict.fromkeys((*models, OTHER))), Known.TEAMS: ("", *teams)}
+        for metric, children in self._closed:
+            children.make(metric.label_values(self._known))
 
     def exchange_started(self) -> None:
         """A request on a judged route arrived."""
@@ -175,9 +190,9 @@ class Telemetry:
             case StoreFailed(operation, cause):
                 self._store_errors[operation,].inc()
                 self._write(_StoreFailedLine(ts=self._now(), level="debug", operation=operation, cause=cause or None))
-            case UnjudgedEnded(status, seconds):
-                self._unjudged[f"{status // 100}xx",].inc()
-                self._write(_UnjudgedLine(ts=self._now(), level="debug", status=status, ms=_ms(seconds)))
+            case UnjudgedEnded(status, seconds, team):
+                self._unjudged[f"{status // 100}xx", team].inc()
+                self._write(_UnjudgedLine(ts=self._now(), level="debug", status=status, ms=_ms(seconds), team=team))
             case _:
                 assert_never(event)
 
@@ -185,11 +200,15 @@ class Telemetry:
         return Counter(metric.name, metric.help, metric.label_names, registry=self._registry)
 
     def _counters(self, metric: Metric) -> _Children[Counter]:
-        return _Children(self._counter(metric), *metric.label_values(self._known))
+        children = _Children(self._counter(metric), *metric.label_values(self._known))
+        self._closed.append((metric, children))
+        return children
 
     def _histograms(self, metric: Metric) -> _Children[Histogram]:
         histogram = Histogram(metric.name, metric.help, metric.label_names, buckets=metric.buckets, registry=self._registry)
-        return _Children(histogram, *metric.label_values(self._known))
+        children = _Children(histogram, *metric.label_values(self._known))
+        self._closed.append((metric, children))
+        return children
 
     def _gauge(self, metric: Metric) -> Gauge:
         return Gauge(metric.name, metric.help, metric.label_names, multiprocess_mode=metric.workers, registry=self._registry)
@@ -228,9 +247,9 @@ class Telemetry:
         """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
         action, mode = event.action, event.mode
         done = Action.ALLOW if mode == Mode.OBSERVE else action
-        self._requests[event.dialect, done, event.outcome].inc()
+        self._requests[event.dialect, done, event.outcome, event.team].inc()
         if action != Action.ALLOW:
-            self._interventions[action][event.reason, mode].inc()
+            self._interventions[action][event.reason, mode, event.team].inc()
         for finding in event.findings:
             self._findings[finding.reason, finding.action, mode].inc()
         if event.nudge_ended is not None:
@@ -252,9 +271,9 @@ class Telemetry:
             self._upstream_errors[error,].inc()
         model, estimated = self._model_label(event.model[:_MAX_TEXT]), FLAGS[event.usage_estimated]
         if event.input_tokens > 0:
-            self._tokens["input", model, estimated].inc(event.input_tokens)
+            self._tokens["input", model, estimated, event.team].inc(event.input_tokens)
         if event.output_tokens > 0:
-            self._tokens["output", model, estimated].inc(event.output_tokens)
+            self._tokens["output", model, estimated, event.team].inc(event.output_tokens)
 
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
@@ -289,6 +308,7 @@ class Telemetry:
             usage_estimated=event.usage_estimated,
             degraded=event.degraded,
             retry=event.retry,
+            team=event.team,
         )
         self._write(line)
 

@@ -24,9 +24,10 @@ FLAGS = ("false", "true")
 
 
 class Known(StrEnum):
-    """Closed sets of label values that the configuration settles."""
+    """Closed sets of label values that the configuration settles. teams: with "" for callers that are no team's."""
 
     MODELS = "models"
+    TEAMS = "teams"
 
 
 Values = Known | tuple[str, ...]
@@ -77,21 +78,35 @@ _STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 # What happened to requests
 REQUESTS = _counter(
-    "lastcall_requests_total", "Requests on judged routes, by what was done.", dialect=_DIALECTS, action=Action, outcome=Outcome
+    "lastcall_requests_total",
+    "Requests on judged routes, by what was done.",
+    dialect=_DIALECTS,
+    action=Action,
+    outcome=Outcome,
+    team=Known.TEAMS,
 )
 FINDINGS = _counter(
     "lastcall_findings_total", "Rungs that detectors reached.", detector=Reason, action=(Action.NUDGE, Action.STOP), mode=Mode
 )
-NUDGES = _counter("lastcall_nudges_total", "Requests that were nudged.", reason=Reason, mode=Mode)
+NUDGES = _counter("lastcall_nudges_total", "Requests that were nudged.", reason=Reason, mode=Mode, team=Known.TEAMS)
 NUDGE_OUTCOMES = _counter("lastcall_nudge_outcomes_total", "How nudged runs ended.", outcome=NudgeOutcome)
-STOPS = _counter("lastcall_stops_total", "Requests that were stopped.", reason=Reason, mode=Mode)
-REFUSALS = _counter("lastcall_refusals_total", "Requests that were refused.", reason=Reason, mode=Mode)
+STOPS = _counter("lastcall_stops_total", "Requests that were stopped.", reason=Reason, mode=Mode, team=Known.TEAMS)
+REFUSALS = _counter("lastcall_refusals_total", "Requests that were refused.", reason=Reason, mode=Mode, team=Known.TEAMS)
 PRUNED_CALLS = _counter("lastcall_pruned_calls_total", "Tool calls left out of answers that were otherwise delivered.", reason=Reason)
-UNJUDGED_REQUESTS = _counter("lastcall_unjudged_requests_total", "Requests forwarded without judgement.", status=_STATUS_CLASSES)
+UNJUDGED_REQUESTS = _counter(
+    "lastcall_unjudged_requests_total", "Requests forwarded without judgement.", status=_STATUS_CLASSES, team=Known.TEAMS
+)
 IN_FLIGHT = _gauge("lastcall_in_flight", "Exchanges under way.", "livesum")
 
 # What it cost
-TOKENS = _counter("lastcall_tokens_total", "Tokens spent upstream.", direction=("input", "output"), model=Known.MODELS, estimated=FLAGS)
+TOKENS = _counter(
+    "lastcall_tokens_total",
+    "Tokens spent upstream.",
+    direction=("input", "output"),
+    model=Known.MODELS,
+    estimated=FLAGS,
+    team=Known.TEAMS,
+)
 UPSTREAM_CALLS = _counter("lastcall_upstream_calls_total", "Model calls sent upstream.")
 UPSTREAM_ERRORS = _counter("lastcall_upstream_errors_total", "Model calls without a usable answer.", kind=UpstreamError)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
+from proxy.config import is_loopback
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -42,7 +44,7 @@ def proxy_from(environ: Mapping[str, str], base_url: str) -> str | None:
     url = urlsplit(base_url)
     host = (url.hostname or "").rstrip(".")
     proxy = _variable(environ, f"{url.scheme}_proxy") or _variable(environ, "all_proxy")
-    if not proxy or _is_loopback(host):
+    if not proxy or is_loopback(host):
         return None
     port = url.port or {"http": 80, "https": 443}.get(url.scheme)
     excepted = _variable(environ, "no_proxy").lower().split(",")
@@ -53,15 +55,6 @@ def proxy_from(environ: Mapping[str, str], base_url: str) -> str | None:
 
 def _variable(environ: Mapping[str, str], name: str) -> str:
     return (environ.get(name) or environ.get(name.upper()) or "").strip()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _matches(rule: str, host: str, port: int | None) -> bool:

@@ -92,7 +92,7 @@ async def test_four_workers_give_the_verdicts_of_one(upstream: Upstream, redis_u
                 asked = [request for request in upstream.asked if request.json["messages"][1]["content"] == f"task {number}"]
                 check_ended(Upstream(asked=asked), turns)
 
-            await _metrics_say(http, served, 'lastcall_stops_total{mode="enforce",reason="repeated_call"} 8.0')
+            await _metrics_say(http, served, 'lastcall_stops_total{mode="enforce",reason="repeated_call",team=""} 8.0')
             await _a_worker_dies_between_turns(upstream, http, served)
         assert "Traceback" not in served.stderr()
 

@@ -24,7 +24,7 @@ async def samples(http: aiohttp.ClientSession, url: str) -> dict[str, float]:
         text = await response.text()
     found = {}
     for name, labels, value in SAMPLE.findall(text):
-        ordered = ",".join(sorted(re.findall(r'\w+="[^"]*"', labels)))
+        ordered = ",".join(sorted(re.findall(r'\w+="[^"]+"', labels)))
         found[f"{name}{{{ordered}}}" if ordered else name] = float(value)
     return found
 

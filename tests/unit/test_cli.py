@@ -13,6 +13,7 @@ from proxy import __version__, app, demo, mock
 from proxy.cli import main
 from proxy.config import Config
 from proxy.errors import ConfigError
+from proxy.keys import digest_of
 
 
 @pytest.fixture(autouse=True)
@@ -242,6 +243,25 @@ def test_check_config_speaks_json(text: str, status: int) -> None:
     assert result.exit_code == status
     assert report["valid"] is (status == 0)
     assert (len(report["faults"]), bool(report["in_force"])) == (status, status == 0)
+
+
+def test_check_config_warns_of_what_may_surprise() -> None:
+    """A valid file stays valid."""
+    Path("c.yaml").write_text("upstreams: {a: {base_url: 'https://h/v1', verify: false}}")
+    result = run("check-config", "c.yaml")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith("warning: upstreams.a.verify: false lets anybody on the way read keys")
+    assert json.loads(run("check-config", "c.yaml", "--json").stdout)["warnings"][0].startswith("upstreams.a.verify: ")
+
+
+def test_keygen_prints_a_new_key_and_its_hash() -> None:
+    """The one for the team, the other for the file; no two are alike."""
+    lines = dict(line.split() for line in run("keygen").stdout.splitlines())
+    assert lines["key:"].startswith("lc-")
+    assert lines["hash:"] == digest_of(lines["key:"])
+    report = json.loads(run("keygen", "--json").stdout)
+    assert report["hash"] == digest_of(report["key"])
+    assert report["key"] != lines["key:"]
 
 
 def test_schema_is_json() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import pytest
 
 from proxy.errors import BadRequest
-from proxy.identity import Identity, Keys, Tighten, caller_of, identify, passages
+from proxy.identity import Identity, Keys, Tighten, identify, passages
+from proxy.keys import caller_of
 from proxy.models import ToolCall
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -320,6 +321,31 @@ def test_the_keys_of_named_sessions_are_remembered_within_bounds(monkeypatch: py
     others = [keys.named(caller, session) for caller, session in (("sk-b", "one"), ("sk-a", "two"), ("sk-", "aone"))]
     assert len({key for _, key, _ in [first, *others]}) == 4
     assert keys.named("sk-a", "one") == first
+
+
+def test_a_team_is_one_tenant_whichever_of_its_keys_it_shows() -> None:
+    """And no other: neither another team, nor a caller without teams whose key is its name."""
+    keys = Keys(b"s" * 32)
+
+    assert keys.named("k1", "one", "red") == keys.named("k2", "one", "red")
+    assert keys.tenant("k1", "red") == keys.tenant("k2", "red")
+    apart = [keys.named(*asked) for asked in (("k1", "one", "red"), ("k1", "one", "blue"), ("k1", "one", ""), ("red", "one", ""))]
+    assert len({tenant for tenant, _, _ in apart}) == len({session for _, session, _ in apart}) == 4
+
+
+def test_a_named_session_is_not_found_from_another_team() -> None:
+    """Without teams its links are open to a refreshed key; between teams nothing goes on."""
+    keys = Keys(b"s" * 32)
+    scopes = [keys.named("k", "one", team)[2] for team in ("red", "blue", "")]
+
+    assert len(set(scopes)) == 3
+    assert keys.named("other", "one")[2] == scopes[2]
+
+
+def test_the_team_of_a_key_stands_in_the_identity() -> None:
+    """As whoever knows the keys said."""
+    assert identify({"x-lastcall-key": "k"}, None, {}, (), "red").team == "red"
+    assert identify({}, None, {}, ()).team == ""
 
 
 def test_a_limit_in_money_is_refused_rather_than_ignored() -> None:

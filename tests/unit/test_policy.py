@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config import PolicyConfig, load
+from proxy.config import Config, PolicyConfig, load
 from proxy.models import Reason
 from proxy.policy import (
     DEFAULT_LADDERS,
@@ -18,6 +18,7 @@ from proxy.policy import (
     Scope,
     ToolRule,
     WrapUpRule,
+    layered,
     policy_of,
 )
 
@@ -87,3 +88,52 @@ def test_everything_else_is_carried_over() -> None:
     assert rules.nudge == NudgeRule(max_per_run=2, text="hey {tool}", keep=False)
     assert rules.wrap_up == WrapUpRule(force_finish_tool="done", retries=0)
     assert rules.budgets == Budgets(steps=0, tokens=10, deadline=90.0)
+
+
+# ---- layers
+
+
+def over(below: str, above: str) -> Policy:
+    """Rules for a model above everybody's."""
+    config = Config.model_validate({"policy": {"models": {"m": load(f"policy: {above}", {}).policy.model_dump(exclude_unset=True)}}})
+    return layered(policy(below), config.policy.models["m"])
+
+
+def test_a_layer_without_a_word_changes_nothing() -> None:
+    """Whatever lies below."""
+    below = "{preset: plain, mode: observe, budgets: {steps: 5}, tools: {t: {effect: poll}}, detectors: {cycle: {stop_at: 9}}}"
+    assert over(below, "{}") == policy(below)
+
+
+def test_every_kind_of_rule_may_be_replaced_alone() -> None:
+    """What stands beside it stays."""
+    below = "{nudge: {text: hey, keep: false}, wrap_up: {retries: 1}, budgets: {steps: 5, deadline: 9}, finish_tools: [a]}"
+    rules = over(below, "{nudge: {max_per_run: 2}, wrap_up: {force_finish_tool: done}, budgets: {deadline: null}, finish_tools: []}")
+
+    assert rules.nudge == NudgeRule(max_per_run=2, text="hey", keep=False)
+    assert rules.wrap_up == WrapUpRule(force_finish_tool="done", retries=1)
+    assert rules.budgets == Budgets(steps=5)
+    assert rules.finish_tools == ()
+
+
+def test_a_preset_goes_before_what_is_written_beside_it_and_after_what_lies_below() -> None:
+    """It stands for four keys, and touches no other."""
+    rules = over("{counting: consecutive, on_stop: error, detectors: {repeated_call: {stop_at: 9}}}", "{preset: plain, scope: run}")
+
+    assert (rules.counting, rules.scope, rules.canonical, rules.on_stop) == (Counting.CUMULATIVE, Scope.RUN, Canonical.EXACT, OnStop.ERROR)
+    assert rules.ladders == {Reason.REPEATED_CALL: Ladder(3, 5)}
+
+
+def test_limits_of_tokens_and_money_by_layer() -> None:
+    """A number is the total; null lifts every limit of tokens; dollars become nano-dollars."""
+
+    def budgets(*layers: dict[str, object]) -> Budgets:
+        rules = Policy()
+        for layer in layers:
+            rules = layered(rules, Config.model_validate({"policy": {"budgets": layer}}).policy)
+        return rules.budgets
+
+    assert budgets({"tokens": {"input": 7, "output": 3}, "cost_usd": 0.25}) == Budgets(input=7, output=3, cost=250_000_000)
+    assert budgets({"tokens": {"input": 7, "output": 3}}, {"tokens": 9}) == Budgets(tokens=9, input=7, output=3)
+    assert budgets({"tokens": {"input": 7, "output": 3}}, {"tokens": {"input": None, "total": 9}}) == Budgets(tokens=9, output=3)
+    assert budgets({"tokens": {"input": 7, "total": 3}, "cost_usd": 5}, {"tokens": None, "cost_usd": None}) == Budgets()

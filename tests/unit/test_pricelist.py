@@ -2,22 +2,29 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from proxy.config import Config
+from proxy.config.shape import BudgetsConfig, PolicyConfig, PolicyLayer, TeamPolicy
+from proxy.config.teams import TeamConfig, WindowBudget
 from proxy.errors import ConfigError
-from proxy.pricelist import shipped
+from proxy.keys import digest_of
+from proxy.pricelist import prices_of, shipped
 
 _LIST = "model_prices_and_context_window_backup.json"
 
 
 @pytest.fixture
-def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that stands for all that is installed."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "litellm", raising=False)
-    return tmp_path
+    shipped.cache_clear()
+    yield tmp_path
+    shipped.cache_clear()
 
 
 def install(packages: Path, data: bytes) -> None:
@@ -74,3 +81,52 @@ def test_a_list_that_may_not_be_opened_is_said(packages: Path, monkeypatch: pyte
 
     with pytest.raises(ConfigError, match="cannot be read: Permission denied; install it anew"):
         shipped()
+
+
+# ---- what a configuration needs of it
+
+MONEY = BudgetsConfig(cost_usd=5)
+KEYS = (digest_of("k"),)
+
+
+def team(**fields: object) -> Config:
+    return Config(teams={"red": TeamConfig.model_validate({"keys": KEYS} | fields)})
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (Config(policy=PolicyConfig(budgets=MONEY)), "policy.budgets.cost_usd"),
+        (Config(policy=PolicyConfig(unpriced="refuse")), "policy.unpriced"),
+        (Config(policy=PolicyConfig(models={"gpt-*": PolicyLayer(budgets=MONEY)})), "policy.models.gpt-*.budgets.cost_usd"),
+        (team(budgets=[WindowBudget(per="day", tokens=5), WindowBudget(per="day", cost_usd=0)]), "teams.red.budgets[1].cost_usd"),
+        (team(policy=TeamPolicy(budgets=MONEY)), "teams.red.policy.budgets.cost_usd"),
+        (team(policy=TeamPolicy(models={"o3": PolicyLayer(unpriced="refuse")})), "teams.red.policy.models.o3.unpriced"),
+    ],
+)
+def test_a_limit_in_money_without_any_price_is_refused(packages: Path, config: Config, key: str) -> None:
+    """It could not be kept; the key and both ways out are named."""
+    with pytest.raises(ConfigError) as caught:
+        prices_of(config)
+
+    assert str(caught.value).startswith(f"{key}: cannot be kept without prices")
+    assert "lastcall[prices]" in str(caught.value)
+    assert "under prices" in str(caught.value)
+
+
+def test_prices_of_ones_own_are_enough(packages: Path) -> None:
+    """Whoever states them needs no list."""
+    config = Config.model_validate({"policy": {"budgets": {"cost_usd": 5}}, "prices": {"m": {"input": 1, "output": 2}}})
+
+    price = prices_of(config).of("m")
+
+    assert price is not None
+    assert price.rates.output == 2_000_000
+
+
+def test_the_list_is_read_only_where_money_counts(packages: Path) -> None:
+    """It takes a moment and some megabytes."""
+    install(packages, b'{"m": {"input_cost_per_token": 0, "output_cost_per_token": 0}}')
+
+    assert prices_of(Config()).of("m") is None
+    assert prices_of(Config(policy=PolicyConfig(budgets=MONEY))).of("m") is not None

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.config import PriceConfig
 from proxy.models import Usage
-from proxy.prices import Price, Prices, Rates, bounds, cost, nano, pico, rates_of, read_list
+from proxy.prices import Price, Prices, Rates, bounds, cost, nano, pico, rates_of, read_list, stated
 
 CHEAP = Price(rates_of(1, 2))
 DEAR = Price(rates_of(10, 20))
@@ -219,3 +220,14 @@ def test_whether_there_are_prices_at_all() -> None:
     assert not Prices({}, {})
     assert Prices({"*": CHEAP}, {})
     assert Prices({}, {"a": CHEAP})
+
+
+def test_stated_prices_are_for_a_million_tokens_or_for_one() -> None:
+    """The same price either way, down to the pico-dollar."""
+    million = PriceConfig(input=1.25, output=10, cached=0.125, cache_write=1.5, reasoning=12)
+    token = PriceConfig(per="token", input=1.25e-6, output=1e-5, cached=1.25e-7, cache_write=1.5e-6, reasoning=1.2e-5)
+
+    prices = stated({"a": million, "b": token, "c": PriceConfig(input=0, output=0)})
+
+    assert prices["a"] == prices["b"] == Price(Rates(1_250_000, 10_000_000, 125_000, 1_500_000, 12_000_000, 1_500_000, 12_000_000))
+    assert prices["c"] == Price(rates_of(0, 0))

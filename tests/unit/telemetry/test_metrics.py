@@ -11,12 +11,13 @@ from tests.counted import MODELS, Seen, families, spelled
 ROOT = Path(__file__).parents[3]
 
 
-KNOWN = {metrics.Known.MODELS: (*MODELS, metrics.OTHER)}
+TEAMS = ("red", "blue")
+KNOWN = {metrics.Known.MODELS: (*MODELS, metrics.OTHER), metrics.Known.TEAMS: ("", *TEAMS)}
 
 
 def test_what_is_declared_is_what_is_exported() -> None:
     """Every metric of the table, with every combination of its label values from the start, and no other."""
-    exported = {spelled(series) for series in Seen().at_start}
+    exported = {spelled(series) for series in Seen(teams=TEAMS).at_start}
     declared = set()
     for metric in metrics.TABLE:
         histogram = metric.kind == "histogram"
@@ -50,7 +51,7 @@ def test_names_follow_the_prometheus_rules() -> None:
 
 def test_the_documentation_lists_every_metric_with_its_labels() -> None:
     """docs/metrics.md and the exposition name the same metrics, types, labels and, where a row lists them, label values."""
-    listed_elsewhere = {"reason", "detector", "model", "version"}
+    listed_elsewhere = {"reason", "detector", "model", "version", "team"}
 
     def facts(kind: str, labels: Iterable[tuple[str, str]]) -> tuple[str, set[tuple[str, str]]]:
         return kind, {(label, "" if label in listed_elsewhere else value) for label, value in labels if label != "le"}

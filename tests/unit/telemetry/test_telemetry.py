@@ -158,19 +158,50 @@ def test_a_model_is_counted_under_the_configured_entry_that_stands_for_it(model:
     assert seen.moved()[f"tokens_total{{direction=input,estimated=false,model={label}}}"] == 5
 
 
+def test_a_team_is_counted_under_its_name() -> None:
+    """What it asked, what was done about it, what it spent; what no team asked under none."""
+    stop = {"action": Action.STOP, "reason": Reason.CYCLE, "input_tokens": 5, "output_tokens": 3}
+    seen = after(exchange(team="red", **stop), exchange(), UnjudgedEnded(200, 1.0, "blue"), teams=("red", "blue"))
+
+    assert {series for series in seen.moved() if "team=" in series or series.startswith("requests")} == {
+        "requests_total{action=stop,dialect=chat,outcome=completed,team=red}",
+        "requests_total{action=allow,dialect=chat,outcome=completed}",
+        "stops_total{mode=enforce,reason=cycle,team=red}",
+        "tokens_total{direction=input,estimated=false,model=gpt-5,team=red}",
+        "tokens_total{direction=output,estimated=false,model=gpt-5,team=red}",
+        "unjudged_requests_total{status=2xx,team=blue}",
+    }
+    assert [line.get("team") for line in seen.logged()] == ["red", None]
+
+
+def test_labels_of_a_new_configuration_are_there_at_once_and_old_ones_stay() -> None:
+    """A counter that vanished would look like a restart."""
+    seen = Seen(teams=("red",))
+    seen.telemetry.emit(exchange(team="red", model="claude-5"))
+    seen.telemetry.name_labels(("o3",), ("blue",))
+    seen.telemetry.emit(exchange(team="blue", model="o3", input_tokens=1))
+
+    samples = {spelled(series): value for series, value in seen.samples().items()}
+    assert samples["requests_total{action=allow,dialect=chat,outcome=completed,team=red}"] == 1
+    assert samples["requests_total{action=allow,dialect=chat,outcome=completed,team=blue}"] == 1
+    assert samples["tokens_total{direction=input,estimated=false,model=o3,team=blue}"] == 1
+    assert samples["stops_total{mode=enforce,reason=cycle,team=blue}"] == 0
+
+
 def test_no_label_value_is_outside_the_closed_sets() -> None:
     """Values nobody declared end up as `_other`, once a metric, and never raise."""
     seen = Seen()
     for text in ("a", "b"):
-        unknown = {"dialect": text, "model": text, "outcome": text, "mode": text, "nudge_ended": NudgeEnded(text)}
+        unknown = {"team": text, "dialect": text, "model": text, "outcome": text, "mode": text, "nudge_ended": NudgeEnded(text)}
         seen.telemetry.emit(exchange(**unknown, action=Action.STOP, pruned=1, input_tokens=1, upstream_calls=1))
         seen.telemetry.emit(UnjudgedEnded(999, 1.0))
     closed = {OTHER, "input", "output", "true", "false", "1xx", "2xx", "3xx", "4xx", "5xx", __version__, *MODELS}
     closed |= {dialect.name for dialect in DIALECTS.values()}
     for members in (Action, Reason, Mode, events.Outcome, events.NudgeOutcome, events.UpstreamError, events.StoreOperation):
         closed |= {str(member) for member in members}
-    assert {value for _, labels in seen.samples() for key, value in labels if key != "le"} == closed
-    assert seen.moved()[f"requests_total{{action={OTHER},dialect={OTHER},outcome={OTHER}}}"] == 2
+    assert {value for _, labels in seen.samples() for key, value in labels if key not in ("le", "team")} == closed
+    assert {value for _, labels in seen.samples() for key, value in labels if key == "team"} == {"", OTHER}
+    assert seen.moved()[f"requests_total{{action={OTHER},dialect={OTHER},outcome={OTHER},team={OTHER}}}"] == 2
     assert seen.moved()[f"pruned_calls_total{{reason={OTHER}}}"] == 2
 
 
