@@ -1,0 +1,145 @@
+"""A fleet of agents of every kind that the metrics tell apart, at work through real proxies: what dashboards are filled with.
+
+What an agent is like stands in its task; the model behind the proxies reads it there.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import aiohttp
+
+from tests.agents import Agent
+from tests.running import Process, process
+from tests.servers import Server, free_port, redis_server
+from tests.upstreams import DONE, READ_A, Asked, Model, Reply, Says, looping, pieces, upstream_running
+
+MODELS = ("gpt-5", "gpt-5-mini", "claude-sonnet-4-5", "in-house-7b")
+TURNS = 12
+
+
+def _new(asked: Asked) -> Says:
+    """Work: another file each turn, and an answer in the end."""
+    return DONE if asked.turn >= 6 else Says(calls=(("read_file", json.dumps({"path": f"{asked.turn}.txt"})),))
+
+
+def _round(asked: Asked) -> Says:
+    return Says(calls=((("search", "read_file", "edit")[asked.turn % 3], "{}"),))
+
+
+KINDS: dict[str, tuple[float, Callable[[Asked], Says]]] = {
+    "works": (70, _new),
+    "loops": (8, lambda _: READ_A),
+    "heeds": (10, lambda asked: DONE if asked.nudges else READ_A),
+    "circles": (5, _round),
+    "stutters": (3, lambda _: Says(calls=READ_A.calls * 20)),
+    "spends": (4, _new),
+}
+"""How many of a hundred agents are of a kind, and what the model tells them."""
+FAILURES = (500, 429, 503)
+
+
+@dataclass
+class Fleet:
+    """The proxies under load. store: the Redis behind the first of them."""
+
+    proxies: list[Process]
+    targets: list[str]
+    store: Server
+    http: aiohttp.ClientSession
+    chance: random.Random
+
+    async def work(self, seconds: float, agents: int) -> None:
+        """As many agents at a time for so long; half way the store is away for a moment, and one agent leaves in the midst of a stream."""
+        end = time.monotonic() + seconds
+        busy = [asyncio.ensure_future(self._one_after_another(end)) for _ in range(agents)]
+        await asyncio.sleep(seconds / 2)
+        self.store.pause()
+        await asyncio.sleep(min(2.0, seconds / 8))
+        self.store.resume()
+        await self._leave()
+        await asyncio.gather(*busy)
+
+    async def _one_after_another(self, end: float) -> None:
+        while time.monotonic() < end:
+            kind = self.chance.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
+            served = self.chance.choice(self.proxies)
+            headers = {"x-lastcall-max-steps": "3"} if kind == "spends" else {}
+            agent = Agent(
+                self.http,
+                served.v1,
+                task=f"{kind} {self.chance.random()}",
+                model=self.chance.choice(MODELS),
+                stream=self.chance.random() < 0.7,
+                headers=headers,
+            )
+            with suppress(aiohttp.ClientError):
+                turns = await agent.run(cap=TURNS)
+                if kind == "spends" and turns[-1].message is not None:
+                    await agent.ask()
+                async with self.http.get(f"{served.v1}/models") as response:
+                    await response.read()
+
+    async def _leave(self) -> None:
+        agent = Agent(self.http, self.proxies[0].v1, stream=True, task="hangs")
+        async with self.http.post(f"{self.proxies[0].v1}/chat/completions", data=agent.payload(), headers=agent.headers) as response:
+            await response.content.readany()
+            response.close()
+
+
+def model(chance: random.Random, pace: float) -> Model:
+    """Answers as the task's first word says, after thinking about `pace` seconds; now and then it fails as providers do."""
+
+    def reply(asked: Asked) -> Reply:
+        if asked.method == "GET":
+            return Reply(b'{"object": "list", "data": []}')
+        kind = asked.json["messages"][1]["content"].split()[0]
+        if kind == "hangs":
+            return Reply(_hanging(), headers=(("Content-Type", "text/event-stream"),))
+        if chance.random() < 0.02:
+            return Reply(b'{"error": {"message": "try again"}}', chance.choice(FAILURES))
+        answer = looping(KINDS[kind][1])(asked)
+        body = answer.body if not isinstance(answer.body, bytes) else pieces([answer.body])
+        return Reply(_thinking(_told(body, len(asked.body) // 4), chance.expovariate(1 / pace)), answer.status, answer.headers)
+
+    return reply
+
+
+async def _told(body: AsyncIterator[bytes], tokens: int) -> AsyncIterator[bytes]:
+    """The answer with a usage that fits the size of the request."""
+    async for piece in body:
+        yield piece.replace(b'"prompt_tokens": 100,', b'"prompt_tokens": %d,' % tokens).replace(
+            b'"total_tokens": 110,', b'"total_tokens": %d,' % (tokens + 10)
+        )
+
+
+async def _thinking(body: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
+    await asyncio.sleep(seconds)
+    async for piece in body:
+        yield piece
+        await asyncio.sleep(seconds / 20)
+
+
+async def _hanging() -> AsyncIterator[bytes]:
+    yield b": wait\n\n"
+    await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def fleet(seed: int, pace: float) -> AsyncIterator[Fleet]:
+    """Two proxies: one enforces with a Redis behind it, one only observes."""
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(redis_server())
+        upstream = await stack.enter_async_context(upstream_running(model(random.Random(seed), pace)))
+        ports = free_port(), free_port()
+        configs = (
+            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}}}",
+            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}}}",
+        )
+        proxies = [stack.enter_context(process(upstream.url, config=config)) for config in configs]
+        http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False))
+        yield Fleet(proxies, [f"127.0.0.1:{port}" for port in ports], store, http, random.Random(seed))
