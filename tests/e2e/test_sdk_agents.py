@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -31,16 +32,18 @@ DOCS = Path(__file__).parents[2] / "docs" / "clients.md"
 LOOPBACK = {"127.0.0.1", "localhost"}
 MODES = {
     "openai_sdk": ("sync", "sync stream=True", "sync .stream()", "async", "async stream=True", "async .stream()"),
+    "anthropic_sdk": ("sync", "sync stream=True", "sync .stream()", "async", "async stream=True", "async .stream()"),
     "langchain_loop": ("invoke", "stream", "ainvoke", "astream"),
     "agents_sdk": ("run", "run_streamed"),
     "pydantic_agent": ("run", "run_stream", "iter"),
     "litellm_loop": ("completion", "completion stream=True", "acompletion", "acompletion stream=True"),
 }
 MARKS = {
+    "anthropic_sdk": pytest.mark.skipif(find_spec("anthropic") is None, reason="`make test` installs it"),
     # litellm has pydantic make a schema of its own TypedDicts, about which pydantic warns; nothing of it is ours.
     "litellm_loop": pytest.mark.filterwarnings(
         "ignore:Item '.*' on TypedDict class 'ChatCompletion.*' is using the `ReadOnly` qualifier:UserWarning"
-    )
+    ),
 }
 READ = mock.Step(name="read_file", arguments={"path": "a.txt"})
 READ_BOTH = mock.Step(calls=(READ, mock.Call("read_file", {"path": "b.txt"})))
@@ -129,7 +132,16 @@ def alone() -> Iterator[None]:
         return real(host, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        for name in (
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "OPENAI_BASE_URL",
+            "ANTHROPIC_BASE_URL",
+            "ANTHROPIC_AUTH_TOKEN",
+            "OPENAI_ORG_ID",
+            "OPENAI_PROJECT_ID",
+        ):
             patch.delenv(name, raising=False)
             patch.delenv(name.lower(), raising=False)
         patch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
@@ -302,7 +314,10 @@ def test_two_runs_of_one_prompt_are_two_sessions(agent: Run, model: Upstream, la
     assert [len(set(sessions[:5])), len(set(sessions[5:])), len(set(sessions))] == [1, 1, 2]
 
 
-@pytest.mark.parametrize("distribution", ["openai", "langchain-openai", "openai-agents", "pydantic-ai-slim", "litellm"])
+@pytest.mark.parametrize(
+    "distribution",
+    ["openai", pytest.param("anthropic", marks=MARKS["anthropic_sdk"]), "langchain-openai", "openai-agents", "pydantic-ai-slim", "litellm"],
+)
 def test_the_versions_in_the_docs_are_those_that_run(distribution: str) -> None:
     """docs/clients.md says of which versions all this is true."""
     row = rf"^\| `{distribution.removesuffix('-slim')}`[^|]*\| {re.escape(version(distribution))} \|"
@@ -312,5 +327,5 @@ def test_the_versions_in_the_docs_are_those_that_run(distribution: str) -> None:
 def comparable(body: bytes) -> Any:
     """A request without what differs by design: the model makes new call ids each time, Lastcall asks for the usage of streams."""
     ids: dict[str, str] = {}
-    text = re.sub(r"call_[0-9a-f]{24}", lambda match: ids.setdefault(match.group(), f"call {len(ids)}"), body.decode())
+    text = re.sub(r"(?:call|toolu)_[0-9a-f]{24}", lambda match: ids.setdefault(match.group(), f"call {len(ids)}"), body.decode())
     return {name: value for name, value in json.loads(text).items() if name != "stream_options"}

@@ -311,3 +311,21 @@ def test_the_served_endpoint_logs_a_line_a_request() -> None:
         process.wait(10)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def test_the_messages_api_stands_beside() -> None:
+    """On the same port and by the same script, with its count of tokens."""
+    with running(mock.Script((mock.Step(name="bash", arguments={"command": "ls"}),))) as model:
+        tools = [{"name": "bash", "input_schema": {"type": "object"}}]
+        answer = posted(model.url, "/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "tools": tools})
+        counted = posted(model.url, "/v1/messages/count_tokens", {"messages": []})
+
+    assert [(block["name"], block["input"]) for block in answer["content"]] == [("bash", {"command": "ls"})]
+    assert model.served[0].said == 'bash({"command": "ls"})'
+    assert counted["input_tokens"] > 0
+
+
+def posted(url: str, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.load(response)
