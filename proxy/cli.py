@@ -170,8 +170,8 @@ def replay(
 ) -> None:
     """Say what Lastcall would have done in recorded work, offline.
 
-    FILES are recordings in any of these forms, plain or gzip, - for standard input: chat completions as request bodies, logs or lists
-    of messages; collected runs with turns.
+    FILES are recordings, plain or gzip, - for standard input: chat completions and Anthropic messages as request bodies, logs or lists
+    of messages; Claude Code session files; SWE-agent trajectories; collected runs with turns; lists of calls.
 
     Budgets are left out: they are about spending, not about loops.
     """

@@ -1,12 +1,10 @@
 """A recording: what one agent said, called and got back, in the neutral form in which the proxy itself reads a history."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proxy.models import Item, Role, Usage
-
-_EMPTY = (b"", b"null", b'""', b"[]")
+from proxy.models import Item, Role, Usage, text_of
 
 
 class Unreadable(Exception):
@@ -24,9 +22,9 @@ class Recording(msgspec.Struct, frozen=True):
     """One line of history from its beginning to its end.
 
     items: all that was said, each assistant item one answer. tools: names of the offered tools; where a log does not say, those that
-    were called. tools_raw: their raw JSON. notes: by the place of the answer in `items`. restarts: places before which the client put a
-    summary in the place of its history, each with the number of leading items that it kept. asked: the last item was sent as a request,
-    whose answer is not here.
+    were called. tools_raw: their raw JSON. notes: by the place of the answer in `items`. restarts: places at which the history began anew
+    with a summary, each with the place at which that new beginning ends: answers up to there are told again, not made. asked: the last
+    item was sent as a request, whose answer is not here.
     """
 
     id: str
@@ -50,29 +48,51 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def newest(snapshots: Sequence[Recording]) -> list[Recording]:
-    """Requests logged one by one, each with its whole history, as one recording for each line of history: its longest.
+    """Requests logged one by one, each with its whole history so far, as one recording for each line of history.
 
-    A snapshot that goes on from an earlier one takes its place and keeps its notes.
+    Told by the answers, as the proxy tells lanes. What an earlier request showed stays as it was then: clients blank old results later.
     """
     kept: dict[int, Recording] = {}
     ends: dict[int, int] = {}
     for number, snapshot in enumerate(snapshots):
         chain = _chain(snapshot.items)
-        place = next((ends.pop(mark) for mark in reversed(chain) if mark in ends), number)
-        kept[place] = _merged(kept[place], snapshot) if place in kept else snapshot
-        ends[chain[-1]] = place
+        known = next(((mark, end) for mark, end in reversed(chain) if mark in ends), None)
+        if known is None:
+            place, kept[number] = number, snapshot
+        else:
+            place = ends.pop(known[0])
+            kept[place] = _continued(kept[place], snapshot, known[1])
+        if chain:
+            ends[chain[-1][0]] = place
     return list(kept.values())
 
 
-def _merged(earlier: Recording, later: Recording) -> Recording:
-    return msgspec.structs.replace(later, id=earlier.id, notes={**earlier.notes, **later.notes})
+def _continued(earlier: Recording, later: Recording, shared: int) -> Recording:
+    """shared: how many items of the later one the earlier one holds too."""
+    moved = len(earlier.items) - shared
+    notes = {place + moved: note for place, note in later.notes.items() if place >= shared}
+    return msgspec.structs.replace(
+        later, id=earlier.id, items=(*earlier.items, *later.items[shared:]), notes={**earlier.notes, **notes}, restarts=earlier.restarts
+    )
 
 
-def _chain(items: Iterable[Item]) -> list[int]:
-    """A running identity of the history after each item; clients write an absent content in several ways."""
-    marks, running = [], 0
-    for item in items:
-        content = b"" if item.content in _EMPTY else item.content
-        running = hash((running, item.role, content, item.calls, item.call_id if item.role is Role.TOOL else None))
-        marks.append(running)
-    return marks or [running]
+def _chain(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """A running identity of the history after each item, and how many items that is.
+
+    Of what clients write anew from request to request (system text, old results, reminders) only its place counts.
+    """
+    chain: list[tuple[int, int]] = []
+    running, answered = 0, False
+    for end, item in enumerate(items, 1):
+        match item.role:
+            case Role.SYSTEM:
+                continue
+            case Role.ASSISTANT:
+                answered = True
+                running = hash((running, item.calls or text_of(item.content).strip()))
+            case Role.USER:
+                running = hash((running, "" if answered else text_of(item.content).strip()))
+            case _:
+                running = hash((running, item.call_id))
+        chain.append((running, end))
+    return chain

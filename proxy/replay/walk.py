@@ -93,6 +93,7 @@ class _Walker:
         self._history: list[Item] = []
         self._bytes = len(recording.tools_raw)
         self._left_out: set[int] = set()
+        self._told_again = 0
         self._data: bytes | None = None
         self._turns = self._calls = self._tokens = self._saved = 0
         self._estimated = False
@@ -100,16 +101,21 @@ class _Walker:
 
     def take(self, place: int, item: Item) -> None:
         """The recording's next item: answers are exchanges, everything else is what the client adds to its history."""
-        kept = self._recording.restarts.get(place)
-        if kept is not None:
-            self._history = self._history[:kept]
-            self._bytes = len(self._recording.tools_raw) + sum(map(_size, self._history))
+        if place in self._recording.restarts:
+            self._begin_anew(place, self._recording.restarts[place])
         if place in self._left_out:
             return
-        if item.role is Role.ASSISTANT:
+        if item.role is Role.ASSISTANT and place >= self._told_again:
             item = self._exchange(place, item)
         self._history.append(item)
         self._bytes += _size(item)
+
+    def _begin_anew(self, place: int, end: int) -> None:
+        """The history is replaced by the items up to `end`; its system text stays, unless they bring their own."""
+        brought = any(item.role is Role.SYSTEM for item in self._recording.items[place:end])
+        self._history = [] if brought else [item for item in self._history if item.role is Role.SYSTEM]
+        self._bytes = len(self._recording.tools_raw) + sum(map(_size, self._history))
+        self._told_again = end
 
     def end(self) -> Walk:
         """What came of it, after the last request, if its answer was not recorded."""
@@ -130,7 +136,7 @@ class _Walker:
         self._data = dump(case.record)
         self._spend(plan, verdict, item, note)
         self._calls += len(item.calls)
-        return item if verdict.stop is not None or not verdict.drop else self._pruned(item, {call for _, call in verdict.drop})
+        return item if verdict.stop is not None or not verdict.drop else self._pruned(place, {call for _, call in verdict.drop})
 
     def _ask(self) -> tuple[Case, Admission]:
         """The client's request with all of its history, and the decision on it."""
@@ -182,11 +188,14 @@ class _Walker:
         elif verdict.stop is not None and self._policy.on_stop is OnStop.WRAP_UP:
             self._saved -= usage.input_tokens
 
-    def _pruned(self, item: Item, dropped: set[int]) -> Item:
+    def _pruned(self, place: int, dropped: set[int]) -> Item:
         """The answer without some of its calls, whose results will not come either."""
-        made = read(Request(b"", "", self._recording.items), self._prints).messages[self._turns - 1].calls
+        items = self._recording.items
+        number = sum(1 for item in items[:place] if item.role is Role.ASSISTANT)
+        made = read(Request(b"", "", items), self._prints).messages[number].calls
         self._left_out |= {made[position].item for position in dropped}
-        return msgspec.structs.replace(item, calls=tuple(call for position, call in enumerate(item.calls) if position not in dropped))
+        calls = tuple(call for position, call in enumerate(items[place].calls) if position not in dropped)
+        return msgspec.structs.replace(items[place], calls=calls)
 
 
 def _answer(item: Item, note: Note) -> Answer:

@@ -1,50 +1,28 @@
 """The ways in which agents and gateways record work: one file each, one table; recognised by what stands in a file, never by its name.
 
-A format is read as *wholes*, objects that hold a recording each, or as *parts*, entries that make up one recording together, or as
-either. A new one is one file, its line in `FORMATS` and its case in `tests/unit/replay`.
+A new one is one file, its line in `FORMATS`, its tests and its recording in `tests/golden/replay`. The first in the table that knows an
+object is taken, so that the more particular ones stand above the others.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from proxy.replay.document import Document, Fault, Value, decode
+from proxy.replay.formats.calls import Calls
 from proxy.replay.formats.chat import ChatLog
+from proxy.replay.formats.claude_code import ClaudeCode
 from proxy.replay.formats.corpus import Corpus
+from proxy.replay.formats.format import Format
+from proxy.replay.formats.messages import MessagesLog
+from proxy.replay.formats.swe_agent import SweAgent
 from proxy.replay.recording import Recording, Unreadable, newest
 
 _LOOKED_AT = 64  # values from which a format is told: session files may begin with entries that many formats could have
 
 
-class Format(Protocol):
-    """Reads decoded JSON. Reading raises `Unreadable` for what is not as expected, and nothing else.
-
-    expects: what the format looks like, for messages. grows: wholes are requests that each hold their whole history so far.
-    """
-
-    name: str
-    expects: str
-    grows: bool
-
-    def whole(self, value: dict[str, Any]) -> bool:
-        """Whether an object is a recording of this format."""
-        ...
-
-    def part(self, value: dict[str, Any]) -> bool:
-        """Whether an object is an entry of a recording of this format."""
-        ...
-
-    def read_whole(self, value: dict[str, Any], id: str) -> Recording:
-        """id: what to call it where it has no name of its own."""
-        ...
-
-    def read_parts(self, values: Sequence[dict[str, Any]], id: str) -> list[Recording]:
-        """One recording, or several where sub-agents are logged among the main agent's entries."""
-        ...
-
-
-FORMATS: tuple[Format, ...] = (Corpus(), ChatLog())
+FORMATS: tuple[Format, ...] = (Corpus(), SweAgent(), ClaudeCode(), MessagesLog(), ChatLog(), Calls())
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -68,7 +46,7 @@ def read(file: str, data: bytes) -> Reading:
 
 def _format_of(values: Sequence[Value]) -> Format | None:
     looked_at = [member for value in values[:_LOOKED_AT] for member in _members(value.data)]
-    return next((known for known in FORMATS if any(known.whole(member) or known.part(member) for member in looked_at)), None)
+    return next((known for known in FORMATS if any(map(known.known_by, looked_at))), None)
 
 
 def _members(data: Any) -> list[dict[str, Any]]:

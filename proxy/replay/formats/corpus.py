@@ -4,7 +4,6 @@ Of users only the length of what they wrote is kept: two of their texts never co
 stands for what is missing.
 """
 
-from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -12,28 +11,22 @@ import msgspec
 
 from proxy.models import Item, Role
 from proxy.replay.formats.entries import made_call, name_of, quoted_text
+from proxy.replay.formats.format import Format
 from proxy.replay.recording import Recording, Unreadable
 
 
-class Corpus:
-    """Implements `Format`."""
+class Corpus(Format):
+    """One of `FORMATS`."""
 
     name = "corpus"
     expects = "objects with `id` and `turns` of the roles user, assistant and tool (collected runs)"
-    grows = False
 
     def whole(self, value: dict[str, Any]) -> bool:
         return isinstance(value.get("turns"), list)
 
-    def part(self, value: dict[str, Any]) -> bool:
-        return False
-
     def read_whole(self, value: dict[str, Any], id: str) -> Recording:
         items = [_item(number, turn) for number, turn in enumerate(value["turns"])]
         return Recording(name_of(value, "id") or id, tuple(items), model=name_of(value, "model") or "")
-
-    def read_parts(self, values: Sequence[dict[str, Any]], id: str) -> list[Recording]:
-        return []
 
 
 def _item(number: int, turn: Any) -> Item:

@@ -96,6 +96,7 @@ def test_a_file_without_a_recording_is_wrong_usage() -> None:
     assert result.exit_code == 2
     assert "other.txt: not JSON" in result.stderr
     assert "1 would be stopped" in result.stdout
+    assert run("other.txt").stdout == ""
     told = json.loads(run("other.txt", "--json").stdout)
     assert (told["runs"], told["left_out"][0]["file"]) == ([], "other.txt")
 

@@ -26,6 +26,8 @@ def names(data: bytes) -> list[str]:
         (lines(RUN, RUN | {"id": "r2"}), "corpus", ["r1", "r2"]),
         (lines(ASK, SAID), "chat", ["f"]),
         (lines([ASK, SAID]), "chat", ["f"]),
+        (lines({"name": "ls", "arguments": {}}), "calls", ["f"]),
+        (lines({"trajectory": []}), "swe_agent", ["f"]),
         (lines({"messages": [ASK, SAID]}), "chat", ["f"]),
         (lines([{"messages": [ASK, SAID]}, {"messages": [SAID]}]), "chat", ["f#1", "f#2"]),
         (lines([ASK, SAID], [SAID, ASK]), "chat", ["f#1", "f#2"]),
@@ -67,6 +69,7 @@ def test_a_file_that_holds_no_recording_says_what_was_expected(data: bytes, faul
         ),
         (lines({"messages": [ASK, 3]}), [], "f, line 1: `messages[1]` is of type int"),
         (lines(ASK) + b"{", ["f"], "f, line 2: not JSON"),
+        (lines({"name": "", "args": {}}), [], "f, line 1: a call without a name"),
     ],
 )
 def test_what_does_not_fit_is_left_out_and_named(data: bytes, recordings: list[str], fault: str) -> None:

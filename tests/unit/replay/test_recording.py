@@ -41,6 +41,24 @@ def test_a_request_sent_again_is_no_second_recording() -> None:
     assert [len(kept.items) for kept in newest([log("1", ASK), log("2", ASK), log("3", ASK, SAID)])] == [2]
 
 
-def test_an_empty_history_is_its_own() -> None:
+def test_what_clients_write_anew_does_not_make_another_recording() -> None:
+    """System text with a clock, old results blanked, reminders moved: what was shown first stays."""
+    first = log("1", Item(Role.SYSTEM, b'"It is 9"'), ASK, CALL, RESULT, CALL)
+    blanked = Item(Role.TOOL, b'"[cleared]"', (), "c1")
+    later = log("2", Item(Role.SYSTEM, b'"It is 10"'), ASK, CALL, blanked, CALL, RESULT, SAID, notes={2: Note(), 6: Note(finish="stop")})
+    (whole,) = newest([first, later])
+    assert whole.items == (*first.items, RESULT, SAID)
+    assert whole.notes == {6: Note(finish="stop")}
+
+
+def test_a_history_with_fewer_system_texts_keeps_its_notes_in_place() -> None:
+    """Places are those of the recording that results."""
+    first = log("1", Item(Role.SYSTEM), Item(Role.SYSTEM), ASK, CALL, notes={3: Note(Usage(1, 1))})
+    (whole,) = newest([first, log("2", ASK, CALL, RESULT, SAID, notes={3: Note(Usage(2, 2))})])
+    assert [whole.items[place].role for place in whole.notes] == [Role.ASSISTANT, Role.ASSISTANT]
+    assert whole.notes[5] == Note(Usage(2, 2))
+
+
+def test_histories_without_anything_said_stay_apart() -> None:
     """Nothing goes on from nothing in particular."""
-    assert len(newest([log("1")])) == 1
+    assert len(newest([log("1"), log("2", Item(Role.SYSTEM)), log("3", ASK)])) == 3

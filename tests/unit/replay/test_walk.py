@@ -96,7 +96,8 @@ def test_after_a_compaction_the_run_goes_on() -> None:
     after: list[Turn] = [user("Summary: read_file was called."), *[called(id=f"new{number}") for number in range(6)]]
     house = House()
     decisions = [house.ask(line[:end], made(line[end])).decision for line in (before, after) for end in range(1, len(line))]
-    last = {mark.turn: str(mark.act) for mark in walked(*before, *after, restarts={len(request(*before).items): 1}).marks}
+    anew = len(request(*before).items)
+    last = {mark.turn: str(mark.act) for mark in walked(*before, *after, restarts={anew: anew + 1}).marks}
     first_stop = decisions.index("stop") + 1
     assert [last.get(turn, "ok") for turn in range(1, first_stop + 1)] == decisions[:first_stop]
     assert "nudge" in decisions

@@ -52,9 +52,3 @@ def test_a_turn_that_is_none_is_named(turn: Any) -> None:
     """With what was expected."""
     with pytest.raises(Unreadable, match="expected"):
         items({"role": "user", "text_len": 9}, turn)
-
-
-def test_it_has_no_parts() -> None:
-    """A run is one object."""
-    assert not Corpus().part({"role": "user", "text_len": 9})
-    assert Corpus().read_parts([], "f") == []
