@@ -83,6 +83,8 @@ class Front:
         # Clients of the messages API name its version, whatever they ask for.
         dialect: Dialect = DIALECTS["/messages" if "anthropic-version" in client.headers else "/chat/completions"]
         try:
+            if "sec-websocket-key" in client.headers:  # Codex tries this first, and goes on over HTTP only when told so with this status
+                raise BadRequest("WebSockets are not served: send the same request over HTTP", status=426, code="lastcall_no_websocket")
             session, path = _split(_raw_path(scope))
             judged = _judged(path) if scope["method"] == "POST" else None
             query: bytes = scope.get("query_string", b"")

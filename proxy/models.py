@@ -146,11 +146,15 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """One alternative of an answer (`n` > 1 gives several). finish: the upstream's own word, None when it gave none."""
+    """One alternative of an answer (`n` > 1 gives several). finish: the upstream's own word, None when it gave none.
+
+    hosted: calls that the provider carried out itself, before the others.
+    """
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     finish: str | None = None
+    hosted: tuple[ToolCall, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

@@ -60,13 +60,6 @@ class Session(Case, kw_only=True):
         return Spending()
 
     @property
-    def time_left(self) -> float | None:
-        """Seconds that the session had left when it was opened, None without a deadline."""
-        if self.opened is None or self.opened.deadline is None:
-            return None
-        return self.opened.deadline - (self.opened.now - self.opened.ledger.started_at)
-
-    @property
     def step(self) -> str:
         """The value of `x-lastcall-step`."""
         if self.opened is None:
@@ -299,8 +292,9 @@ class Sessions:
         answers = session.history.messages.answers
         links: list[bytes] = []
         for choice in choices:
-            answer = answer_identity(choice.text, choice.calls, session.prints)
-            links.append(session.keys.chain(session.scope, session.history.seed, [*answers, answer]))
+            said = [answer_identity("", (call,), session.prints) for call in choice.hosted]
+            said.append(answer_identity(choice.text, choice.calls, session.prints))
+            links.append(session.keys.chain(session.scope, session.history.seed, [*answers, *said]))
             if session.named:
                 continue
             links += [

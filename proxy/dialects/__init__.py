@@ -4,11 +4,12 @@ Everything in here is pure and works on bytes. A dialect is one file and one lin
 which one a request spoke.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from proxy.dialects.chat import Chat
 from proxy.dialects.messages import Messages
+from proxy.dialects.responses import Responses
 from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
 
 
@@ -99,6 +100,27 @@ class Dialect(Protocol):
         """
         ...
 
+    def stream_rest(
+        self,
+        head: Head,
+        answer: Answer,
+        usage: Usage | None,
+        notice: Notice,
+        *,
+        drop: Collection[tuple[int, int]],
+        held: Sequence[bytes],
+        reader: StreamReader,
+        started: bool,
+        called: bool,
+        sent: object,
+    ) -> bytes:
+        """What was held of a stream when calls are left out of it: brought to an end like a tail, or edited where that keeps more of it.
+
+        answer: what is left of it. drop: the calls that are not, as (choice, call) positions. usage: what the client is to see of it, where
+        that is its choice. held: events that did not go out. reader: has read all of them. The others as in `stream_tail`.
+        """
+        ...
+
     def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
         """The events that end a stream, already under way, with an error that clients show and do not retry."""
         ...
@@ -108,4 +130,4 @@ class Dialect(Protocol):
         ...
 
 
-DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat(), "/messages": Messages()}
+DIALECTS: dict[str, Dialect] = {"/chat/completions": Chat(), "/responses": Responses(), "/messages": Messages()}

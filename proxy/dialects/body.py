@@ -50,13 +50,18 @@ def hints_of(wire: Hinted) -> dict[str, str]:
         "litellm_session_id": plain(wire.litellm_session_id),
         "prompt_cache_key": plain(wire.prompt_cache_key),
         "user": plain(wire.user),
-        "conversation": plain(wire.conversation),
+        "conversation": _id_of(plain(wire.conversation)),
         "conversation_id": plain(wire.conversation_id),
         "metadata.session_id": metadata.session_id,
         "metadata.sessionId": metadata.sessionId,
         "metadata.user_id": metadata.user_id,
     }
     return {key: value for key, value in hints.items() if isinstance(value, str) and 0 < len(value) <= LONGEST_HINT}
+
+
+def _id_of(value: Any) -> Any:
+    """The value, or the id of the object that stands in its place."""
+    return value.get("id") if isinstance(value, dict) else value
 
 
 def read_body(body: bytes, usual: Decoder[U], general: Decoder[G], required: str) -> U | G:
@@ -84,14 +89,22 @@ def read_body(body: bytes, usual: Decoder[U], general: Decoder[G], required: str
         raise BadRequest(TOO_DEEP) from None
 
 
+_KINDS = {
+    "array": "a list of message objects",
+    "object": "an object",
+    "str": "a string",
+    "str | array | null": "a string or a list of item objects",
+}
+
+
 def _misfit(complaint: str, required: str) -> str:
     """Says in our words what msgspec says as "Expected `object`, got `int` - at `$.messages[3]`"."""
     if "missing required field" in complaint:
         return f"`{required}` is missing: send a list of message objects"
-    match = re.fullmatch(r"Expected `(\w+)`, got `(\w+)`(?: - at `\$\.(\S+)`)?", complaint)
+    match = re.fullmatch(r"Expected `([\w |]+)`, got `(\w+)`(?: - at `\$\.(\S+)`)?", complaint)
     if match is None:
         return f"the body cannot be read: {complaint}; send a number of a sensible size"
     expected, got, place = match.groups()
     subject = f"`{place}`" if place else "the body"
-    kind = {"array": "a list of message objects", "object": "an object", "str": "a string"}[expected]
+    kind = _KINDS[expected]
     return f"{subject} is of type {got}: send {kind}"

@@ -3,7 +3,7 @@
 This is its table of contents; the work is in `chat_request`, `chat_answer`, `chat_stream` and `chat_render`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from proxy.dialects import chat_answer, chat_render, chat_request, chat_stream
 from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
@@ -54,6 +54,24 @@ class Chat:
         sent: object = None,
     ) -> bytes:
         return chat_render.stream_tail(head, text, calls, usage, notice, started=started, choices=choices, called=called)
+
+    def stream_rest(
+        self,
+        head: Head,
+        answer: Answer,
+        usage: Usage | None,
+        notice: Notice,
+        *,
+        drop: Collection[tuple[int, int]],
+        held: Sequence[bytes],
+        reader: object,
+        started: bool,
+        called: bool,
+        sent: object,
+    ) -> bytes:
+        calls = () if called else answer.choices[0].calls
+        choices = len(answer.choices)
+        return chat_render.stream_tail(head, "", calls, usage, notice, started=started, choices=choices, called=called)
 
     def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
         return chat_render.stream_error(code, message, notice)

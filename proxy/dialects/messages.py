@@ -3,7 +3,7 @@
 This is its table of contents; the work is in `messages_request`, `messages_answer`, `messages_stream` and `messages_render`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from proxy.dialects import messages_answer, messages_render, messages_request, messages_stream
 from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
@@ -55,6 +55,23 @@ class Messages:
     ) -> bytes:
         standing = sent if isinstance(sent, messages_stream.Standing) else None
         return messages_render.stream_tail(head, text, calls, usage, notice, started=started, called=called, sent=standing)
+
+    def stream_rest(
+        self,
+        head: Head,
+        answer: Answer,
+        usage: Usage | None,
+        notice: Notice,
+        *,
+        drop: Collection[tuple[int, int]],
+        held: Sequence[bytes],
+        reader: object,
+        started: bool,
+        called: bool,
+        sent: object,
+    ) -> bytes:
+        calls = () if called else answer.choices[0].calls
+        return self.stream_tail(head, "", calls, usage, notice, started=started, choices=1, called=called, sent=sent)
 
     def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
         return messages_render.stream_error(code, message, notice)

@@ -162,8 +162,8 @@ def add_member(body: bytes, member: bytes) -> bytes:
     return b"".join((body[:end], b",", member, body[end:]))
 
 
-def append_text(content: bytes, addition: str) -> bytes:
-    """A message's raw content with text appended: after a blank line in a string, as one more part in a list.
+def append_text(content: bytes, addition: str, *, part: str = "text") -> bytes:
+    """A message's raw content with text appended: after a blank line in a string, as one more part (of this type) in a list.
 
     Content of any other type stays as it is: what it means is for the upstream to say.
     """
@@ -174,4 +174,4 @@ def append_text(content: bytes, addition: str) -> bytes:
     if not content.startswith(b"["):
         return content
     comma = b"," if content[1:-1].strip() else b""
-    return b"".join((content[:-1], comma, b'{"type":"text","text":', quoted(addition), b"}]"))
+    return b"".join((content[:-1], comma, b'{"type":', quoted(part), b',"text":', quoted(addition), b"}]"))

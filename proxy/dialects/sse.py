@@ -58,8 +58,9 @@ class Splitter:
 
 def data_of(event: bytes) -> bytes | None:
     """The event's data, its lines joined by LF; None when it has none (a comment, a bare `event:` or `retry:`)."""
-    if event.startswith(b"data:") and event.find(b"\n") == len(event) - 2 and event.endswith(b"\n\n") and b"\r" not in event:
-        return event[6:-2] if event[5:6] == b" " else event[5:-2]
+    start = event.find(b"\n") + 1 if event.startswith(b"event:") else 0
+    if event.startswith(b"data:", start) and event.find(b"\n", start) == len(event) - 2 and event.endswith(b"\n\n") and b"\r" not in event:
+        return event[start + 6 : -2] if event[start + 5 : start + 6] == b" " else event[start + 5 : -2]
     lines = [value for name, value in _fields(event) if name == b"data"]
     return b"\n".join(lines) if lines else None
 

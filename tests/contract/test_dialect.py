@@ -103,7 +103,9 @@ def test_edits_keep_everything_else(dialect: Dialect, path: Path) -> None:
         for item, before in zip(kept, request.items, strict=True):
             assert (item.role, item.calls, item.call_id, item.failed) == (before.role, before.calls, before.call_id, before.failed)
             assert item.content == before.content or without_note(item) == text_of(before.content).strip()
-        assert sum(text_of(item.content).count(NOTE) for item in edited.items) == len(edits.inserts)
+        notes = sum(text_of(item.content).count(NOTE) for item in edited.items)
+        promised = [insert for insert in edits.inserts if request.items[insert.item].role is not Role.ASSISTANT]
+        assert len(promised) <= notes <= len(edits.inserts)
 
 
 @pytest.mark.parametrize(("dialect", "path"), samples("*.request.json"))

@@ -12,11 +12,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
 from proxy.dialects.chat import Chat
-from proxy.models import Action, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Answer, Choice, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
 
 CHAT = Chat()
 HEAD = Head("chatcmpl-1", "m", 1_767_225_600)
-NOTICE = Notice(action=Action.STOP, reason=Reason.REPEATED_CALL, message="[lastcall stop] why", tool="ls", count=5)
+NOTICE = Notice(action=Action.STOP, reason=Reason.REPEATED_CALL, message="[lastcall stop] why", tool="grep", count=5)
 CALLS = (ToolCall(None, "ls", '{"dir":"."}'), ToolCall("call_b", "cat", "{}"))
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
 
@@ -122,3 +122,15 @@ def test_nudged_messages_are_valid() -> None:
 
     TypeAdapter(list[ChatCompletionMessageParam]).validate_python(nudged["messages"])
     assert nudged["messages"][2]["content"][1] == {"type": "text", "text": "[lastcall] again?"}
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_rest_of_a_held_stream_makes_the_calls_that_are_left(called: bool) -> None:
+    """Calls that went out are not repeated, and the stream ends as one with calls."""
+    left, flags = Answer((Choice("", CALLS[1:]),)), {"started": True, "called": called}
+
+    rest = CHAT.stream_rest(HEAD, left, None, NOTICE, drop=[(0, 0)], held=[], reader=CHAT.reader(), sent=None, **flags)
+
+    assert (b'"cat"' in rest, b'"role"' in rest) == (not called, False)
+    assert b'"finish_reason":"tool_calls"' in rest
+    assert rest.endswith(b"data: [DONE]\n\n")

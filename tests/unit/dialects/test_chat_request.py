@@ -111,7 +111,7 @@ def test_hints_are_strings_of_a_sensible_length() -> None:
     metadata = {"session_id": "g", "sessionId": "h", "user_id": "i"}
 
     assert parse_request(body(**hints, metadata=metadata)).hints == hints | {f"metadata.{key}": value for key, value in metadata.items()}
-    assert parse_request(body(session_id=5, user="", prompt_cache_key="x" * 513, conversation={"id": "a"}, metadata="no")).hints == {}
+    assert parse_request(body(session_id=5, user="", prompt_cache_key="x" * 513, conversation={"id": 7}, metadata="no")).hints == {}
     assert parse_request(body(user="x" * 512, metadata={"session_id": None})).hints == {"user": "x" * 512}
 
 

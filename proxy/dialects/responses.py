@@ -1,0 +1,84 @@
+"""The Responses dialect: `POST /v1/responses`, as OpenAI defines it and as the servers that follow it speak it.
+
+This is its table of contents; the work is in `responses_request`, `responses_answer`, `responses_stream` and `responses_render`, and what
+an item is stands in `responses_items`.
+"""
+
+from collections.abc import Collection, Sequence
+
+from proxy.dialects import chat_render, responses_answer, responses_render, responses_request, responses_stream
+from proxy.dialects.responses_render import Standing
+from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+
+
+class Responses:
+    """Implements `Dialect`."""
+
+    name = "responses"
+    id_prefix = "resp_lastcall_"
+    keep_alive = responses_render.KEEP_ALIVE
+    terminator = responses_stream.RESPONSE
+
+    def parse(self, body: bytes) -> Request:
+        return responses_request.parse_request(body)
+
+    def rewrite(self, request: Request, edits: Edits) -> bytes:
+        return responses_request.rewrite_request(request, edits)
+
+    def read_answer(self, body: bytes) -> Answer:
+        return responses_answer.read_answer(body)
+
+    def reader(self) -> responses_stream.ResponsesReader:
+        return responses_stream.ResponsesReader()
+
+    def without_usage(self, event: bytes) -> bytes:
+        """Every stream of this dialect ends with its usage."""
+        return event
+
+    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
+        return responses_answer.prune(body, drop, notice)
+
+    def completion(
+        self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()
+    ) -> bytes:
+        return responses_render.completion(head, text, usage, notice, calls)
+
+    def stream_tail(
+        self,
+        head: Head,
+        text: str,
+        calls: tuple[ToolCall, ...],
+        usage: Usage | None,
+        notice: Notice | None,
+        *,
+        started: bool,
+        choices: int,
+        called: bool = False,
+        sent: object = None,
+    ) -> bytes:
+        standing = sent if isinstance(sent, Standing) else Standing()
+        return responses_render.stream_tail(head, text, calls, usage, notice, started=started, standing=standing)
+
+    def stream_rest(
+        self,
+        head: Head,
+        answer: Answer,
+        usage: Usage | None,
+        notice: Notice,
+        *,
+        drop: Collection[tuple[int, int]],
+        held: Sequence[bytes],
+        reader: object,
+        started: bool,
+        called: bool,
+        sent: object,
+    ) -> bytes:
+        standing = sent if isinstance(sent, Standing) else Standing()
+        assert isinstance(reader, responses_stream.ResponsesReader)
+        return reader.rest(head, held, {call for choice, call in drop if choice == 0}, notice, standing)
+
+    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
+        return responses_render.stream_error(code, message, notice)
+
+    def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:
+        return chat_render.error(status, code, message, notice)

@@ -1,0 +1,153 @@
+"""Items as the Responses dialect writes them, in requests, in answers and in streams: which are calls, what they say, what they returned.
+
+A **call** is for the client to carry out: functions, custom tools, its shell, patches, its computer. What the provider carries out itself
+(MCP, search, code) holds its own result and is **hosted**: it is seen in a history and never touched. Other items (reasoning,
+compaction, images, what comes later) are passed over.
+"""
+
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from proxy.dialects.raw_json import Shape, argument_text, list_of, plain, present, quoted, raw_list, text
+from proxy.models import ToolCall
+
+MESSAGE = "message"
+REASONING = "reasoning"
+
+
+class WireItem(Struct, gc=False):
+    """An item. A message may come without `type`."""
+
+    type: Any = None
+    role: Any = None
+    content: Raw = Raw()
+    id: Any = None
+    call_id: Any = None
+    name: Any = None
+    namespace: Any = None
+    arguments: Raw = Raw()
+    input: Raw = Raw()
+    action: Raw = Raw()
+    actions: Raw = Raw()
+    operation: Raw = Raw()
+    output: Raw = Raw()
+    status: Any = None
+    tools: Raw = Raw()
+    server_label: Any = None
+    queries: Raw = Raw()
+    results: Raw = Raw()
+    code: Raw = Raw()
+    outputs: Raw = Raw()
+    error: Raw = Raw()
+
+
+class Part(Struct, gc=False):
+    """A part of a message's or a result's content."""
+
+    type: Any = None
+    text: Any = None
+    refusal: Any = None
+
+
+ITEMS = Shape(WireItem)
+PARTS = Shape(Part)
+
+# The calls of built-in tools that clients carry out: what the tool is called, and which member says what to do.
+_BUILT_IN = {
+    "local_shell_call": ("local_shell", "action"),
+    "shell_call": ("shell", "action"),
+    "apply_patch_call": ("apply_patch", "operation"),
+    "computer_call": ("computer", "action"),
+    "tool_search_call": ("tool_search", "arguments"),
+}
+CALLS = frozenset({"function_call", "custom_tool_call", *_BUILT_IN})
+RESULTS = frozenset({f"{kind}_output" for kind in CALLS} | {"tool_search_output"})
+# Hosted calls that show what was asked for: the tool's name, or where it stands; the members that ask; the one that answers.
+_HOSTED: dict[str, tuple[str, str, str]] = {
+    "web_search_call": ("web_search", "action", ""),
+    "file_search_call": ("file_search", "queries", "results"),
+    "code_interpreter_call": ("code_interpreter", "code", "outputs"),
+}
+
+
+def kind_of(item: WireItem) -> str:
+    """The item's type; what has a role and no type is a message."""
+    kind = item.type
+    if isinstance(kind, str):
+        return kind
+    return MESSAGE if item.role is not None else ""
+
+
+def call_of(item: WireItem, kind: str) -> ToolCall | None:
+    """The call that an item makes, None when it makes none. The link to its result is `call_id`, not the item's own id."""
+    if kind not in CALLS or (kind == "tool_search_call" and item.call_id is None):  # without, the provider searches its own tools
+        return None
+    call_id = text(item.call_id) or text(item.id)
+    if kind == "function_call":
+        return ToolCall(call_id, _named(item), argument_text(item.arguments))
+    if kind == "custom_tool_call":
+        return ToolCall(call_id, _named(item), argument_text(item.input), custom=True)
+    name, member = _BUILT_IN[kind]
+    asked: Raw = getattr(item, member)
+    return ToolCall(call_id, name, argument_text(asked if present(asked) else item.actions))
+
+
+def _named(item: WireItem) -> str:
+    return in_namespace(text(item.namespace), text(item.name) or "")
+
+
+def in_namespace(namespace: str | None, name: str) -> str:
+    """Tools of two namespaces may share a name and are two tools."""
+    return f"{namespace}.{name}" if namespace else name
+
+
+def hosted_call(item: WireItem, kind: str) -> tuple[ToolCall, bytes] | None:
+    """A call that the provider carried out, with the raw result it shows (b"" for none); None for any other item.
+
+    Its id is left out: it means nothing to a client, and some leave it out when they send the item back.
+    """
+    if kind == "mcp_call":
+        asked = f"[{quoted(text(item.name) or '').decode()},{quoted(argument_text(item.arguments)).decode()}]"
+        return ToolCall(None, text(item.server_label) or "mcp", asked), bytes(item.output if present(item.output) else item.error)
+    known = _HOSTED.get(kind)
+    if known is None:
+        return None
+    name, question, answer = known
+    return ToolCall(None, name, argument_text(getattr(item, question))), bytes(getattr(item, answer)) if answer else b""
+
+
+def call_id_of(item: WireItem) -> str | None:
+    """The call that a result answers. One older kind of result names it in its own id."""
+    return text(item.call_id) or text(item.id)
+
+
+def list_in(raw: bytes) -> list[Raw]:
+    """A list's members as they were written, none of what is no list."""
+    return raw_list(raw) if bytes(raw).startswith(b"[") else []
+
+
+def texts_of(content: bytes) -> list[str]:
+    """What a person reads of a message's content, part by part: texts, and refusals in their place."""
+    if bytes(content).startswith(b'"'):
+        return [plain(content) or ""]
+    said = [text(part.text) or text(part.refusal) for part in PARTS.many(content)]
+    return [piece for piece in said if piece]
+
+
+def joined_texts(texts: list[str]) -> str:
+    """The texts of an answer as one: joined as `models.text_of` joins the parts that come back in a history."""
+    return "\n".join(texts)
+
+
+def merged_contents(contents: list[bytes]) -> bytes:
+    """The contents of the messages that make up one answer, as the content of one."""
+    if len(contents) == 1:
+        return contents[0]
+    parts: list[Raw] = []
+    for content in contents:
+        if content.startswith(b"["):
+            parts += raw_list(content)
+        elif content.startswith(b'"'):
+            parts.append(Raw(b'{"type":"output_text","text":' + content + b"}"))
+    return list_of(parts) if parts else b""

@@ -1,0 +1,283 @@
+"""Responses requests: what Lastcall reads of one, and the edits it can make in one.
+
+An answer comes back as several items: the messages and calls that follow each other become one item of history, since they were made
+at once. What the provider carried out itself stands before them as a call with its result. Other items are passed over.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder, encode
+
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body
+from proxy.dialects.raw_json import (
+    FIELDS,
+    Fields,
+    Shape,
+    append_text,
+    fields,
+    flag,
+    list_of,
+    object_of,
+    plain,
+    present,
+    quoted,
+    read,
+    text,
+    whole,
+)
+from proxy.dialects.responses_items import (
+    ITEMS,
+    MESSAGE,
+    RESULTS,
+    WireItem,
+    call_id_of,
+    call_of,
+    hosted_call,
+    in_namespace,
+    kind_of,
+    list_in,
+    merged_contents,
+)
+from proxy.errors import BadRequest
+from proxy.models import Edits, Insert, Item, Request, Role, ToolCall
+
+_INSTRUCTIONS = -1  # the place of the item that no list holds
+_OUTPUT_LIMIT = "max_output_tokens"
+_ROLES = {"assistant": Role.ASSISTANT, "system": Role.SYSTEM, "developer": Role.SYSTEM}
+_TOOL_BRINGERS = ("tool_search_output", "additional_tools")  # items that offer tools beside those of the body
+# Built-in tools by the word their type begins with, and what their calls are called here.
+_BUILT_IN = ("local_shell", "shell", "apply_patch", "computer", "tool_search", "web_search", "file_search", "code_interpreter")
+
+
+class _Body(Hinted, kw_only=True, gc=False):
+    input: str | list[WireItem] | None = None
+    model: str = ""
+    instructions: Raw = Raw()
+    tools: Raw = Raw()
+    tool_choice: Raw = Raw()
+    stream: Raw = Raw()
+    max_output_tokens: Raw = Raw()
+    previous_response_id: Raw = Raw()
+
+
+class _Tool(Struct, gc=False):
+    type: Any = None
+    name: Any = None
+    server_label: Any = None
+    tools: Raw = Raw()
+
+
+class _Part(Struct, gc=False):
+    type: Any = None
+    image_url: Raw = Raw()
+
+
+_BODY = Decoder(_Body)
+_TOOLS = Shape(_Tool)
+_PARTS = Shape(_Part)
+
+
+def parse_request(body: bytes) -> Request:
+    """Reads a request. Raises `BadRequest` on bytes that are not one."""
+    wire = read_body(body, _BODY, _BODY, "input")
+    asked = wire.input if isinstance(wire.input, list) else []
+    items = [Item(Role.SYSTEM, bytes(wire.instructions), place=_INSTRUCTIONS)] if present(wire.instructions) else []
+    if isinstance(wire.input, str):
+        items.append(Item(Role.USER, quoted(wire.input)))
+    items += _items(asked)
+    attachments, picture_bytes = _attached(items)
+    return Request(
+        body=body,
+        model=wire.model,
+        items=tuple(items),
+        tools=tuple(_tool_names([bytes(wire.tools), *(bytes(item.tools) for item in asked if item.type in _TOOL_BRINGERS)])),
+        tools_raw=bytes(wire.tools),
+        tools_off=plain(wire.tool_choice) == "none",
+        stream=flag(plain(wire.stream)),
+        wants_usage=True,  # no stream of this dialect is without
+        max_output=whole(plain(wire.max_output_tokens)) or None,
+        hints=hints_of(wire),
+        attachments=attachments,
+        picture_bytes=picture_bytes,
+    )
+
+
+class _History:
+    """Items on their way from the wire. The messages and calls of one answer are gathered until something else comes.
+
+    place of an answer: that of its first message, else of its first call.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._calls: list[ToolCall] = []
+        self._contents: list[bytes] = []
+        self._place = 0
+
+    def say(self, content: bytes, place: int) -> None:
+        if not self._contents:
+            self._place = place
+        self._contents.append(content)
+
+    def call(self, call: ToolCall, place: int) -> None:
+        if not self._calls and not self._contents:
+            self._place = place
+        self._calls.append(call)
+
+    def end_answer(self) -> None:
+        if self._calls or self._contents:
+            content = merged_contents(self._contents) if self._contents else b""
+            self.items.append(Item(Role.ASSISTANT, content, tuple(self._calls), place=self._place))
+            self._calls, self._contents = [], []
+
+
+def _items(wire: Iterable[WireItem]) -> list[Item]:
+    history = _History()
+    items = history.items
+    for place, item in enumerate(wire):
+        kind = kind_of(item)
+        if kind == MESSAGE:
+            role = _ROLES.get(item.role, Role.USER) if isinstance(item.role, str) else Role.USER
+            if role is Role.ASSISTANT:
+                history.say(bytes(item.content), place)
+            else:
+                history.end_answer()
+                items.append(Item(role, bytes(item.content), place=place))
+        elif kind in RESULTS:
+            history.end_answer()
+            result = bytes(item.output if kind != "tool_search_output" else item.tools)
+            items.append(Item(Role.TOOL, result, (), call_id_of(item), item.status == "failed", place))
+        elif (call := call_of(item, kind)) is not None:
+            history.call(call, place)
+        elif (hosted := hosted_call(item, kind)) is not None:
+            items += _hosted_items(*hosted, place, failed=present(item.error))
+    history.end_answer()
+    return items
+
+
+def _hosted_items(call: ToolCall, result: bytes, place: int, *, failed: bool) -> list[Item]:
+    made = [Item(Role.ASSISTANT, b"", (call,), place=place)]
+    return [*made, Item(Role.TOOL, result, (), None, failed, place)] if result else made
+
+
+def _tool_names(lists: Iterable[bytes]) -> list[str]:
+    """What calls of the offered tools are called, here and in `responses_items`."""
+    names: list[str] = []
+    for tool in [tool for raw in lists for tool in _TOOLS.many(raw)]:
+        kind, name = text(tool.type) or "", text(tool.name)
+        if kind == "namespace":
+            names += [in_namespace(name, inner) for inner in _tool_names([bytes(tool.tools)])]
+        elif kind == "mcp":
+            names.append(text(tool.server_label) or kind)
+        elif kind in ("function", "custom") or name is not None:
+            names += [name] if name is not None else []
+        else:
+            names.append(next((known for known in _BUILT_IN if kind.startswith(known)), kind))
+    return names
+
+
+_TEXTS = tuple(f'"type":{space}"{side}_text"'.encode() for side in ("input", "output") for space in ("", " "))
+_PARTS_OF_TEXT = ("input_text", "output_text", "text", "refusal")
+_PICTURE = b'"data:image/'
+
+
+def _attached(items: Sequence[Item]) -> tuple[int, int]:
+    """How many parts are no text, and how many bytes of them are pictures written out. Parts that say nothing else are not decoded."""
+    count = size = 0
+    for content in [item.content for item in items if item.content.startswith((b"[", b"{"))]:
+        if content.startswith(b"[") and content.count(b'"type"') == sum([content.count(text) for text in _TEXTS]):
+            continue
+        parts = _PARTS.many(content) if content.startswith(b"[") else [_PARTS.one(content)]
+        attached = [part for part in parts if part.type is not None and part.type not in _PARTS_OF_TEXT]
+        count += len(attached)
+        size += sum(len(bytes(part.image_url)) for part in attached if _PICTURE in bytes(part.image_url))
+    return count, size
+
+
+def rewrite_request(request: Request, edits: Edits) -> bytes:
+    """The body with the edits made; the same object when they change nothing.
+
+    The top-level object and the touched items are written anew around their values, which stay as they were. Raises `BadRequest` where the
+    body is too deep to be read again.
+    """
+    if not edits.inserts and not edits.no_tools and edits.force_tool is None and edits.max_output is None:
+        return request.body
+    try:
+        members = read(FIELDS, request.body)
+        before = dict(members)
+        _insert(members, request.items, edits.inserts)
+        _choose_tool(members, edits)
+        _limit_output(members, edits.max_output)
+        return request.body if members == before else object_of(members)
+    except RecursionError:
+        # How deep is too deep depends on how deep the caller's stack is, so `parse` may just have managed.
+        raise BadRequest(TOO_DEEP) from None
+
+
+def _insert(members: Fields, items: Sequence[Item], inserts: Iterable[Insert]) -> None:
+    """Appends each text to its item. A result that cannot hold any (a picture of a screen) hands it to the nearest item that can."""
+    given = bytes(members.get("input", b""))
+    elements = list_in(given)
+    for insert in inserts:
+        item = items[insert.item]
+        if item.place == _INSTRUCTIONS:
+            members["instructions"] = Raw(append_text(bytes(members["instructions"]), insert.text))
+        elif not elements:
+            members["input"] = Raw(append_text(given, insert.text))
+        else:
+            _add(elements, [item, *reversed(items[: insert.item])] if item.role is Role.TOOL else [item], insert.text)
+    if elements:
+        members["input"] = Raw(list_of(elements))
+
+
+def _add(elements: list[Raw], candidates: Iterable[Item], addition: str) -> None:
+    for item in candidates:
+        appended = _appended(elements[item.place], addition) if item.place != _INSTRUCTIONS else None
+        if appended is not None:
+            elements[item.place] = Raw(appended)
+            return
+
+
+def _appended(raw: Raw, addition: str) -> bytes | None:
+    """The item with text added, None where it cannot hold any."""
+    item, members = ITEMS.one(raw), fields(raw)
+    kind = kind_of(item)
+    if kind == MESSAGE:
+        part = "output_text" if item.role == "assistant" else "input_text"
+        members["content"] = Raw(append_text(bytes(item.content), addition, part=part))
+    elif kind == "shell_call_output":
+        return _to_shell_output(members, addition)
+    elif kind in RESULTS and not bytes(item.output).startswith(b"{") and kind != "tool_search_output":
+        members["output"] = Raw(append_text(bytes(item.output), addition, part="input_text"))
+    else:
+        return None
+    return object_of(members)
+
+
+def _to_shell_output(members: Fields, addition: str) -> bytes | None:
+    """The output of a shell is a list of what its commands wrote: the text goes behind the last of them."""
+    commands = list_in(members.get("output", b""))
+    if not commands:
+        return None
+    last = fields(commands[-1])
+    last["stdout"] = Raw(append_text(bytes(last.get("stdout", b"")), addition))
+    members["output"] = Raw(list_of([*commands[:-1], Raw(object_of(last))]))
+    return object_of(members)
+
+
+def _choose_tool(members: Fields, edits: Edits) -> None:
+    """Forces the named tool if it is offered, or forbids those that are."""
+    tools = _TOOLS.many(members.get("tools", b""))
+    forced = next((tool for tool in tools if tool.name == edits.force_tool and tool.type in ("function", "custom")), None)
+    if edits.force_tool is not None and forced is not None:
+        members["tool_choice"] = Raw(encode({"type": forced.type, "name": forced.name}))
+    elif edits.no_tools and tools:
+        members["tool_choice"] = Raw(b'"none"')
+
+
+def _limit_output(members: Fields, limit: int | None) -> None:
+    own = whole(plain(members.get(_OUTPUT_LIMIT, b"")))
+    if limit is not None and (not own or own > limit):
+        members[_OUTPUT_LIMIT] = Raw(encode(limit))
