@@ -10,7 +10,7 @@ COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/nul
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format bench accuracy lock clean
+.PHONY: help run demo test lint format bench accuracy tools lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,12 @@ bench: $(VENV)/dev.stamp ## what a request costs, next to a bare passthrough
 RUNS ?= ../shared/corpus
 accuracy: $(VENV)/run.stamp ## how often Lastcall is right on a folder of recorded runs, RUNS=…
 	$(BIN)/python -m bench.accuracy $(RUNS) $(ARGS)
+
+tools: build/tools/helm.stamp ## Helm 3 and 4, for the tests of the chart
+
+build/tools/helm.stamp: .ci/get_helm.py .ci/helm.txt | $(BIN)/python
+	$(BIN)/python .ci/get_helm.py build/tools
+	touch $@
 
 lock: $(VENV)/dev.stamp ## resolve requirements*.txt again; ARGS=--upgrade takes newer releases
 	$(COMPILE) --extra demo --build-deps-for editable --output-file requirements.txt $(ARGS) pyproject.toml
