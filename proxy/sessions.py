@@ -60,6 +60,13 @@ class Session(Case, kw_only=True):
         return Spending()
 
     @property
+    def time_left(self) -> float | None:
+        """Seconds that the session had left when it was opened, None without a deadline."""
+        if self.opened is None or self.opened.deadline is None:
+            return None
+        return self.opened.deadline - (self.opened.now - self.opened.ledger.started_at)
+
+    @property
     def step(self) -> str:
         """The value of `x-lastcall-step`."""
         if self.opened is None:

@@ -13,7 +13,7 @@ from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place, absorb
 from proxy.models import Action, Edits, Finding, Reason, Request, ToolCall
-from proxy.nudge import why
+from proxy.nudge import why, why_budget
 from proxy.policy import Policy, Scope
 from proxy.state import Nudge, Record, Stop
 from proxy.trail import History
@@ -69,6 +69,11 @@ class Admission(msgspec.Struct, gc=False):
     repeat: str | None = None
     seen: tuple[FindingSeen, ...] = ()
     counts: Tally | None = None
+
+    def stop_at_deadline(self, limit: float | None) -> None:
+        """The session's time was over before the answer was whole. limit: the deadline, in seconds."""
+        self.action, self.reason, self.finding, self.tool, self.count = Action.STOP, Reason.DEADLINE, None, None, None
+        self.limit, self.spent, self.cause = limit, limit, why_budget(Reason.DEADLINE, limit or 0)
 
     def stop_for(self, finding: Finding) -> None:
         """The run is stopped for this finding, by the request or by the answer to it."""

@@ -9,7 +9,7 @@ from proxy.exchange.course import Course
 from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting
 from proxy.markup import leaked
-from proxy.models import Answer, Choice, Reason, ToolCall
+from proxy.models import Action, Answer, Choice, Reason, ToolCall
 from proxy.nudge import joined, local_message, stop_line
 from proxy.policy import OnStop
 
@@ -38,26 +38,24 @@ class Closing:
         course = self._course
         if course.verdict.finding is not None:
             course.plan.stop_for(course.verdict.finding)
-        kept = answer.choices[0].text if answer.choices else ""
-        if course.spoken is not None:
-            course.said, kept = kept, ""
+        course.kept = answer.choices[0].text if answer.choices and course.spoken is None else ""
         if course.session.policy.on_stop is OnStop.WRAP_UP:
-            await self.conclude(kept, reserved=False)
+            await self.conclude(reserved=False)
         else:
-            await self.local(kept)
+            await self.local()
 
-    async def conclude(self, kept: str, *, reserved: bool) -> None:
+    async def conclude(self, *, reserved: bool) -> None:
         """One last upstream call without tools; the local message when it yields nothing. reserved: its reservation is at hand."""
         if self._course.session.request.stream and self._reply.status is None:
             self._reply.prepare(200, _STREAM)
             await self._reply.open()
         text, calls = await self._reply.outlast(asyncio.ensure_future(self._last_answer(reserved=reserved)))
         if calls:
-            await self._say(kept, calls)
+            await self._say(self._course.kept, calls)
         elif text is not None:
-            await self._say(joined([kept, stop_line(self._course.plan.cause), text]))
+            await self._say(joined([self._course.kept, stop_line(self._course.plan.cause), text]))
         else:
-            await self.local(kept)
+            await self.local()
 
     async def _last_answer(self, *, reserved: bool) -> tuple[str | None, tuple[ToolCall, ...]]:
         """The model's concluding text, or the finish call it was made to make; (None, ()) when the local message must do."""
@@ -79,11 +77,23 @@ class Closing:
                 return choice.text, ()
         return None, ()
 
-    async def local(self, kept: str = "") -> None:
+    async def time_over(self) -> None:
+        """The session's time is over before an answer is whole, be it the conclusion of a run that is stopped anyway."""
+        course = self._course
+        if course.plan.action is not Action.STOP and course.session.opened is not None:
+            course.plan.stop_at_deadline(course.session.opened.deadline)
+        if not course.called:
+            await self.local()
+            return
+        notice = course.notice()  # half a call went out: only an error keeps the client from carrying it out
+        self._end(full=False)
+        await self._reply.write(course.dialect.stream_error(f"lastcall_{Reason.DEADLINE}", notice.message, notice), more=False)
+
+    async def local(self) -> None:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
         course, plan = self._course, self._course.plan
         if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
-            await self._say(joined([kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL)]))
+            await self._say(joined([course.kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL)]))
             return
         notice = course.notice()
         self._end(full=True, blocked=True, answered=False)

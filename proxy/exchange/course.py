@@ -14,7 +14,9 @@ from proxy.sessions import Session
 class Course(msgspec.Struct):
     """One admitted request under way.
 
-    spoken: identity of the stream of which something went out; sent: how far it had come, as its reader says; said: its text until then.
+    due: when the session's time is over, on the setting's clock. spoken: identity of the stream of which something went out; sent: how
+    far it had come, as its reader says; said: its text until then; called: whether calls of it went out. kept: text of an answer that
+    was stopped, not gone out yet.
     """
 
     dialect: Dialect
@@ -25,10 +27,19 @@ class Course(msgspec.Struct):
     spoken: Head | None = None
     sent: object = None
     said: str = ""
+    kept: str = ""
+    called: bool = False
+    due: float | None = None
 
     @property
     def reason(self) -> Reason | None:
         return self.verdict.finding.reason if self.verdict.finding is not None else self.plan.reason
+
+    def time_left(self, now: float) -> float | None:
+        """Seconds until the session's time is over, None where it has no end or is only observed."""
+        if self.due is None or self.session.policy.mode is Mode.OBSERVE:
+            return None
+        return max(self.due - now, 0.0)
 
     def notice(self, *, pruned: bool = False) -> Notice:
         """The `lastcall` object: of the stop or refusal, or of calls left out."""

@@ -53,7 +53,7 @@ class Exchange:
             raise
         try:
             async with self._client:
-                await self._answer()
+                self._outcome = await self._answer()
         except ClientGone:  # many hang up on the terminator
             self._outcome = Outcome.COMPLETED if self._whole_sent else Outcome.DISCONNECTED
         except UpstreamFailed as error:
@@ -77,7 +77,8 @@ class Exchange:
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
-        self._course = Course(self._dialect, session, plan, calls)
+        due = None if session.time_left is None else self._opened + session.time_left
+        self._course = Course(self._dialect, session, plan, calls, due=due)
         self._reply = Reply(client, self._dialect.keep_alive, setting.clock, self._course.fields)
         self._closing = Closing(setting, self._course, self._reply, self._end)
 
@@ -93,17 +94,20 @@ class Exchange:
             code="lastcall_no_upstream",
         )
 
-    async def _answer(self) -> None:
+    async def _answer(self) -> Outcome:
         plan = self._course.plan
-        match plan.serve:
-            case Serve.LOCAL:
-                await self._closing.local()
-                self._outcome = Outcome.REFUSED if plan.action is Action.REFUSE else Outcome.COMPLETED
-            case Serve.FINAL:
-                await self._closing.conclude("", reserved=True)
-                self._outcome = Outcome.COMPLETED
-            case Serve.FORWARD:
-                self._outcome = await self._forward()
+        if plan.serve is Serve.LOCAL:
+            await self._closing.local()
+            return Outcome.REFUSED if plan.action is Action.REFUSE else Outcome.COMPLETED
+        try:
+            async with asyncio.timeout(self._course.time_left(self._set.clock())):
+                if plan.serve is Serve.FORWARD:
+                    return await self._forward()
+                await self._closing.conclude(reserved=True)
+        except TimeoutError:
+            if not self._whole_sent:
+                await self._closing.time_over()
+        return Outcome.COMPLETED
 
     # ---- an answer of the upstream's
 
@@ -176,9 +180,11 @@ class Exchange:
                     break
             await forward.finish()
         except (UpstreamFailed, asyncio.CancelledError) as error:
+            answer = forward.reader.answer()
             if isinstance(error, UpstreamFailed):
                 calls.cut(error)
-            calls.settle(forward.reader.answer(), completed=False)
+            calls.settle(answer, completed=False)
+            self._note_sent(forward, answer)
             if not self._whole_sent or isinstance(error, asyncio.CancelledError):
                 raise
         finally:
@@ -192,8 +198,7 @@ class Exchange:
         course.calls.complete(answer)
         observed = course.session.policy.mode is Mode.OBSERVE and not self._whole_sent
         verdict = self._judge(answer) if forward.holding or observed else Verdict()
-        if forward.spoke:
-            course.spoken, course.sent = course.head(answer, int(self._set.wall()), self._set.new_id()), forward.sent
+        self._note_sent(forward, answer)
         if verdict.stop is not None and not forward.called:
             await self._closing.stop(answer)
         elif verdict.drop:
@@ -202,6 +207,15 @@ class Exchange:
         else:
             self._went_through(answer)
             await self._reply.write(b"".join(forward.held), more=False)
+
+    def _note_sent(self, forward: Forwarder, answer: Answer) -> None:
+        """What the client has of a stream that Lastcall may have to end."""
+        if not forward.spoke:
+            return
+        course = self._course
+        course.spoken, course.sent = course.head(answer, int(self._set.wall()), self._set.new_id()), forward.sent
+        course.said = answer.choices[0].text if answer.choices else ""
+        course.called = forward.called or (bool(forward.reader.begun) and not forward.holding)
 
     def _came_whole(self, answer: Answer) -> None:
         """A stream that nothing holds is about to end, whatever becomes of its connections after that."""

@@ -155,12 +155,14 @@ async def test_a_deadline_ends_the_run(upstream: Upstream, http: aiohttp.ClientS
         async with asyncio.timeout(5):
             while turn.action == "allow":
                 turn = await agent.ask(x_stainless_retry_count="1")
-        asked = len(upstream.asked)
         again = await agent.ask()
+        asked = len(upstream.asked)
+        last = await agent.ask()
 
-    assert (turn.action, turn.headers["x-lastcall-reason"]) == ("refuse", "deadline")
+    assert turn.action in ("stop", "refuse")  # the limit may come while an answer is on its way
+    assert (again.action, again.headers["x-lastcall-reason"]) == ("refuse", "deadline")
     assert turn.text.startswith("[lastcall stop]")
-    assert (again.action, len(upstream.asked)) == ("refuse", asked)
+    assert (last.action, len(upstream.asked)) == ("refuse", asked)
 
 
 async def test_a_step_budget_holds_under_concurrency(upstream: Upstream, http: aiohttp.ClientSession, either_store: str) -> None:
