@@ -5,7 +5,7 @@ The ledger itself is the store's, since only the store can add under concurrency
 
 import msgspec
 
-from proxy.models import Answer, Reason, Request, Usage
+from proxy.models import Allowance, Answer, Reason, Request, Usage
 
 TEMPLATE_TOKENS = 256  # what a provider's chat template and hidden instructions add to a request, at most
 LARGEST_OUTPUT = 131_072  # the largest output limit of any model known; what an unlimited answer may cost
@@ -15,6 +15,8 @@ ATTACHMENT_TOKENS = 16_384  # a picture at most, in bytes or by reference (gpt-4
 _USUAL_ATTACHMENT = 1_024  # a picture, where a provider reports no usage
 BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
 
+NOTICE_AT = 0.8  # the used share of a budget at which the model is told
+
 REASONS = {
     "deadline": Reason.DEADLINE,
     "steps": Reason.STEP_BUDGET,
@@ -22,6 +24,8 @@ REASONS = {
     "output": Reason.TOKEN_BUDGET,
     "tokens": Reason.TOKEN_BUDGET,
     "cost": Reason.COST_BUDGET,
+    "calls": Reason.TEAM_BUDGET,
+    "sessions": Reason.TEAM_BUDGET,
 }
 
 
@@ -36,15 +40,14 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spending(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger said to a request. refused: the budget that has nothing left for it. last: the budget this call exhausts.
+    """What the ledgers said to a request.
 
-    limit/spent: of that budget, in its unit.
+    refused: the budget that has nothing left for it. last: the budget this call exhausts. nearly: those of which most is used.
     """
 
-    refused: Reason | None = None
-    last: Reason | None = None
-    limit: float | None = None
-    spent: float | None = None
+    refused: Allowance | None = None
+    last: Allowance | None = None
+    nearly: tuple[Allowance, ...] = ()
 
 
 def wanted_output(request: Request) -> int:

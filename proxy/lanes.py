@@ -62,8 +62,8 @@ class Place(msgspec.Struct, gc=False):
         return cls(Lane(0, 0, 0, 0.0), 0, Trail(), False)
 
     def nudges(self) -> list[Nudge]:
-        """The nudges given in this run."""
-        return [nudge for nudge in self.lane.nudges if nudge.run == self.run]
+        """The nudges for loops given in this run."""
+        return [nudge for nudge in self.lane.nudges if nudge.run == self.run and nudge.budget is None]
 
 
 def absorb(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker, *, whole: bool) -> Place:
@@ -225,7 +225,8 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     lane = _new_lane(record, history, head, asker)
     lane.run = message + run - node if kept and run > node else 0
     lane.before = [*old.before, *moved]
-    lane.nudges = [msgspec.structs.replace(n, message=LOST, item=-1, run=lane.run) for n in old.nudges if n.run == old.run]
+    loops = [nudge for nudge in old.nudges if nudge.run == old.run and nudge.budget is None]
+    lane.nudges = [msgspec.structs.replace(nudge, message=LOST, item=-1, run=lane.run) for nudge in loops]
     lane.older = [*old.older, *old.texts]
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
     old.main = False

@@ -204,10 +204,27 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
         return self.nudge_at is not None and self.count >= self.nudge_at
 
 
+class Allowance(msgspec.Struct, frozen=True, gc=False):
+    """What one budget allows, as people and models are told of it.
+
+    reason: how it ends a run. unit: `steps`, `tokens`, `input`, `output`, `cost` (dollars), `deadline` (seconds), `calls` or `sessions` (at
+    once). limit, spent: in that unit. scope: whose it is, `session`, `parent` or `team`. per: the stretch of the calendar (`day`), "" for
+    the whole life. resets_at: when that stretch ends, epoch seconds.
+    """
+
+    reason: Reason
+    unit: str
+    limit: float
+    spent: float
+    scope: str = "session"
+    per: str = ""
+    resets_at: float | None = None
+
+
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """The `lastcall` object of a stop or refusal, field by field as clients see it (None where it does not apply).
 
-    scope: `run` for a stop, `call` for calls left out of a message, `session` for a budget. spent/limit: in the budget's unit or in
+    scope: `run` for a stop, `call` for calls left out of a message, a budget's own. spent/limit: in the budget's unit or in
     repeats. resets_at: epoch seconds. trail: up to 16 entries {"tool", "count", "outcome"}.
     """
 

@@ -6,14 +6,16 @@ result it speaks of, read from the request's own history.
 
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
-from proxy.models import Finding, Reason, Request, text_of
+from proxy.models import Allowance, Finding, Reason, Request, text_of
 from proxy.policy import Policy
 from proxy.state import Nudge
 from proxy.trail import History
 
 NUDGE_MARK = "[lastcall]"
 STOP_MARK = "[lastcall stop]"
+BUDGET_MARK = "[lastcall budget]"
 _QUOTED = 160  # characters of a result's first line
 
 _RETRIED = re.compile(r"429|50[0-4]|529")  # numbers in which some clients read a status to retry (reference: pi, OpenClaw)
@@ -21,6 +23,8 @@ _RETRIED = re.compile(r"429|50[0-4]|529")  # numbers in which some clients read 
 
 def nudge_text(nudge: Nudge, request: Request, history: History, policy: Policy) -> str:
     """The nudge in full. Names the tool, how often and what came back (its first line, cut); never the arguments."""
+    if nudge.budget is not None:
+        return _budget_notice(nudge.budget, finish_tool(request, policy))
     result = _result_line(nudge, history)
     finish = finish_tool(request, policy)
     if policy.nudge.text is not None:
@@ -32,6 +36,15 @@ def nudge_text(nudge: Nudge, request: Request, history: History, policy: Policy)
         f"{NUDGE_MARK} {_observation(nudge)}{came_back} What these results say is likely all there is; the same call will say it again. "
         f"It is time to wrap up: take one different step if something specific is still missing, otherwise {answer}. "
         "If the task cannot be done, saying so and why is a good answer."
+    )
+
+
+def _budget_notice(budget: Allowance, finish: str | None) -> str:
+    share = 100 if budget.limit <= 0 else int(100 * budget.spent / budget.limit)
+    answer = f"calling {finish}" if finish else "a final answer"
+    return (
+        f"{BUDGET_MARK} {share} % of {_OWNERS[budget.scope]} budget of {_amount(budget)} is used. "
+        f"The work ends where it is when the rest is used up: do what matters most first, and keep enough for {answer}."
     )
 
 
@@ -76,17 +89,31 @@ def why(finding: Finding) -> str:
             return f"{finding.tool} was asked for {times} in the same way without anything new"
 
 
-def why_budget(reason: Reason, limit: float) -> str:
+_OWNERS = {"session": "this session's", "parent": "the parent session's", "team": "the team's"}
+_THINGS = {"steps": " steps", "calls": " requests at once", "sessions": " sessions at once", "deadline": " seconds"}
+
+
+def why_budget(budget: Allowance) -> str:
     """The same for a budget. Says "model usage" for tokens: some clients compact and go on when an error speaks of tokens."""
-    amount = f"{limit:,.3f}".rstrip("0").rstrip(".")
-    of = "" if _RETRIED.search(amount) else f" of {amount}"
-    match reason:
-        case Reason.DEADLINE:
-            return f"the time{of} seconds that this session had is over" if of else "the time that this session had is over"
-        case Reason.STEP_BUDGET:
-            return f"this session's budget{of} steps is used up" if of else "this session's budget of steps is used up"
+    whose, amount = _OWNERS[budget.scope], _amount(budget)
+    holder = whose.removesuffix("'s")
+    said = "" if _RETRIED.search(amount) else f" of {amount}"
+    match budget.unit:
+        case "deadline":
+            return f"the time{said} that {holder} had is over"
+        case "steps":
+            return f"{whose} budget{said or ' of steps'} is used up"
+        case "calls" | "sessions":
+            return f"{whose} limit{said or ' of' + _THINGS[budget.unit]} is reached"
         case _:
-            return f"too little is left of this session's budget{of} for model usage"
+            return f"too little is left of {whose} budget{said} for model usage"
+
+
+def _amount(budget: Allowance) -> str:
+    """A limit in words: `50 steps a day`, `$12.5`, `5,000,000`."""
+    number = f"{budget.limit:,.3f}".rstrip("0").rstrip(".")
+    per = f" a {budget.per}" if budget.per else ""
+    return f"{'$' if budget.unit == 'cost' else ''}{number}{_THINGS.get(budget.unit, '')}{per}"
 
 
 def stop_line(cause: str) -> str:
@@ -94,23 +121,24 @@ def stop_line(cause: str) -> str:
     return f"{STOP_MARK} Lastcall stopped this run: {cause}."
 
 
-_BUDGETS = (Reason.STEP_BUDGET, Reason.TOKEN_BUDGET, Reason.COST_BUDGET, Reason.DEADLINE, Reason.TEAM_BUDGET)
+def _way_on(reason: Reason, budget: Allowance | None) -> str:
+    if budget is None:
+        return "An operator can let it go on." if reason is Reason.OPERATOR else "Send a new message to go on."
+    if budget.resets_at is not None:
+        return f"It is renewed at {datetime.fromtimestamp(budget.resets_at, UTC):%Y-%m-%d %H:%M} UTC, or have the limit raised."
+    if budget.unit in ("calls", "sessions"):
+        return "Try again when others have ended."
+    return "Start a new session to go on, or have the limit raised." if budget.scope == "session" else "Have the limit raised to go on."
 
 
-def _way_on(reason: Reason) -> str:
-    if reason in _BUDGETS:
-        return "Start a new session to go on, or have the limit raised."
-    return "Send a new message to go on."
-
-
-def stopped_message(cause: str, reason: Reason) -> str:
+def stopped_message(cause: str, reason: Reason, budget: Allowance | None = None) -> str:
     """The same in a sentence for the `message` of an error or of the `lastcall` object, and what to do."""
-    return f"Stopped by Lastcall: {cause}. {_way_on(reason)}"
+    return f"Stopped by Lastcall: {cause}. {_way_on(reason, budget)}"
 
 
-def local_message(cause: str, reason: Reason) -> str:
+def local_message(cause: str, reason: Reason, budget: Allowance | None = None) -> str:
     """The whole of an answer that no model wrote."""
-    return f"{stop_line(cause)}\nThe model gave no closing answer. {_way_on(reason)}"
+    return f"{stop_line(cause)}\nThe model gave no closing answer. {_way_on(reason, budget)}"
 
 
 _FIRMNESS = (

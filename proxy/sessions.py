@@ -10,15 +10,16 @@ from typing import Any
 
 import msgspec
 
-from proxy.budgets import REASONS, Spending, estimate
+from proxy.budgets import Spending, estimate
 from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.fingerprint import Fingerprints
 from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place
-from proxy.models import Choice, Request, Role, text_of
+from proxy.models import Allowance, Choice, Request, Role, text_of
 from proxy.policy import Canonical, Policy
+from proxy.standing import deadline_of, spending_of
 from proxy.state import Record, dump, load
 from proxy.store import Ceiling, MemoryStore, Opened, Reservation, Settlement, Store, Unit
 from proxy.trail import answer_identity, head_of, read
@@ -50,14 +51,12 @@ class Session(Case, kw_only=True):
     @property
     def spending(self) -> Spending:
         """What the ledger said to this request."""
-        if self.opened is None:
-            return Spending()
-        refused, last = self.opened.refused, self.opened.last
-        if refused is not None:
-            return Spending(REASONS[refused.kind], None, refused.limit, round(refused.spent, 3))
-        if last is not None:
-            return Spending(None, REASONS[last.ceiling.unit], last.ceiling.limit, last.spent)
-        return Spending()
+        return Spending() if self.opened is None else spending_of(self.opened)
+
+    @property
+    def deadline(self) -> Allowance | None:
+        """The session's time as a budget that is over; None without one."""
+        return None if self.opened is None else deadline_of(self.opened)
 
     @property
     def time_left(self) -> float | None:

@@ -6,7 +6,7 @@ nudges and the stop; for the session what was stopped before and what was answer
 
 import msgspec
 
-from proxy.models import Reason
+from proxy.models import Allowance, Reason
 
 VERSION = 1
 MAX_BYTES = 16_384
@@ -15,6 +15,7 @@ MAX_CALLS = 128
 MAX_GIVEN = 64
 _NAME_BYTES = 80
 _MOST_NAMES = 48
+_MOST_NOTICED = 16
 _SHORT = 32  # messages and calls: a lane with no more is not shortened further
 
 VOID = 1  # flag of a kept call: its result was Lastcall's own
@@ -43,6 +44,7 @@ class Nudge(msgspec.Struct, array_like=True):
 
     message: index of the assistant message whose last result carries it, or -1: then `item` is the user item. mark: identity of what
     stands there; a nudge whose mark is gone is lost. run: the run it belongs to. calls: the loop. at: how many messages the trail held.
+    budget: of a notice that most of a budget is used, which stands and stays like a nudge and is none.
     """
 
     message: int
@@ -54,6 +56,7 @@ class Nudge(msgspec.Struct, array_like=True):
     count: int
     calls: list[int]
     at: int = 0
+    budget: Allowance | None = None
 
 
 class Stop(msgspec.Struct, array_like=True):
@@ -119,7 +122,10 @@ class Relapse(msgspec.Struct, array_like=True):
 
 
 class Record(msgspec.Struct, array_like=True):
-    """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far."""
+    """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
+
+    noticed: `noticed_mark` of the budgets that the model was told are nearly used up.
+    """
 
     version: int
     key: int
@@ -128,6 +134,7 @@ class Record(msgspec.Struct, array_like=True):
     given: list[Given] = []
     relapses: list[Relapse] = []
     stopped: int = 0
+    noticed: list[str] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -170,6 +177,11 @@ def name_index(record: Record, name: str) -> int:
     return len(record.names) - 1
 
 
+def noticed_mark(budget: Allowance) -> str:
+    """What tells one budget from another, and from itself when it is raised or its stretch of the calendar is over."""
+    return f"{budget.scope} {budget.unit} {budget.limit:g} {budget.resets_at or 0:.0f}"
+
+
 def _clipped(name: str) -> str:
     return name.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
 
@@ -191,6 +203,7 @@ def _bound(record: Record) -> None:
                 said.tool = _clipped(said.tool)
     record.given = record.given[-MAX_GIVEN:]
     record.relapses = record.relapses[-8:]
+    record.noticed = record.noticed[-_MOST_NOTICED:]
 
 
 def _worth(lane: Lane) -> tuple[bool, float]:

@@ -16,7 +16,7 @@ from proxy.engine import Admission, Case, Result, Serve, Verdict, admit, conclud
 from proxy.events import FindingSeen, NudgeEnded
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place
-from proxy.models import Action, Answer, Choice, Edits, Reason, Request, ToolCall
+from proxy.models import Action, Allowance, Answer, Choice, Edits, Reason, Request, ToolCall
 from proxy.nudge import local_message
 from proxy.policy import Canonical, Mode, OnStop, Policy
 from proxy.state import Record, dump, load
@@ -29,6 +29,16 @@ Reply = str | Call | Together
 
 _SECRET = b"s" * 32
 _KEY = 7  # names the secret in records
+
+
+def steps(limit: float, spent: float) -> Allowance:
+    """A session's budget of steps, and how much of it is used."""
+    return Allowance(Reason.STEP_BUDGET, "steps", limit, spent)
+
+
+def tokens(limit: float, spent: float) -> Allowance:
+    """The same of tokens."""
+    return Allowance(Reason.TOKEN_BUDGET, "tokens", limit, spent)
 
 
 class Exchange(Case, kw_only=True):
@@ -125,6 +135,7 @@ class House:
             blocked=blocked,
             own=x.plan.serve is Serve.FORWARD,
             nudge=x.plan.nudge,
+            warning=x.plan.warning,
             stop=x.plan.stop,
             dropped=dropped,
         )

@@ -1,15 +1,17 @@
 """The decision on a request, before the upstream is asked, and what is changed in it."""
 
+from collections.abc import Sequence
+
 from proxy.budgets import Spending
 from proxy.counting import Tally, ladder_of, tally
 from proxy.detectors import active
 from proxy.engine.case import Admission, Case, Serve
 from proxy.events import FindingSeen
 from proxy.lanes import LOST, place_mark
-from proxy.models import Action, Edits, Finding, Insert, Reason, Request
-from proxy.nudge import nudge_text, why, why_budget, wrap_up_instruction
+from proxy.models import Action, Allowance, Edits, Finding, Insert, Reason, Request
+from proxy.nudge import nudge_text, why, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
-from proxy.state import Nudge, Record, Stop
+from proxy.state import Nudge, Record, Stop, noticed_mark
 from proxy.trail import Trail, asks_summary
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
@@ -24,7 +26,7 @@ def admit(case: Case, spending: Spending) -> Admission:
     if policy.mode is Mode.OBSERVE:
         return _observed(plan, case, counts, spending)
     if spending.refused is not None:
-        return _refused(plan, spending.refused, spending)
+        return _refused(plan, spending.refused)
     if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
     plan = _weigh(plan, case, counts, spending)
@@ -37,7 +39,7 @@ def _observed(plan: Admission, case: Case, counts: Tally, spending: Spending) ->
     """What would have been done, once each; the exchange itself goes through untouched."""
     place = case.place
     if spending.refused is not None:
-        _refused(plan, spending.refused, spending)
+        _refused(plan, spending.refused)
     elif not (place.current and place.lane.stop is not None):
         plan = _weigh(plan, case, counts, spending)
     plan.serve = Serve.FORWARD
@@ -48,14 +50,15 @@ def _weigh(plan: Admission, case: Case, counts: Tally, spending: Spending) -> Ad
     """What the trail shows; a budget's last call concludes, unless the trail ends the run anyway."""
     _look(plan, case, counts)
     if spending.last is not None and plan.action is not Action.STOP and _can_conclude(case.request, case.policy):
-        return _last_step(plan, spending.last, spending)
+        return _last_step(plan, spending.last)
+    if plan.serve is Serve.FORWARD and plan.nudge is None:
+        _warn(plan, case, spending.nearly)
     return plan
 
 
-def _refused(plan: Admission, reason: Reason, spending: Spending) -> Admission:
-    plan.action, plan.serve, plan.reason = Action.REFUSE, Serve.LOCAL, reason
-    plan.limit, plan.spent = spending.limit, spending.spent
-    plan.cause = why_budget(reason, spending.limit or 0)
+def _refused(plan: Admission, budget: Allowance) -> Admission:
+    plan.serve = Serve.LOCAL
+    plan.end_for(budget, Action.REFUSE)
     return plan
 
 
@@ -66,18 +69,18 @@ def _still_stopped(plan: Admission, stop: Stop) -> Admission:
     return plan
 
 
-def _last_step(plan: Admission, reason: Reason, spending: Spending) -> Admission:
+def _last_step(plan: Admission, budget: Allowance) -> Admission:
     """The plan for the last call of a budget; a nudge that was to come has no call left to change."""
-    return Admission(
-        action=Action.STOP,
-        serve=Serve.FINAL,
-        reason=reason,
-        cause=why_budget(reason, spending.limit or 0),
-        limit=spending.limit,
-        spent=spending.spent,
-        repeat=plan.repeat,
-        counts=plan.counts,
-    )
+    last = Admission(serve=Serve.FINAL, repeat=plan.repeat, counts=plan.counts)
+    last.end_for(budget, Action.STOP)
+    return last
+
+
+def _warn(plan: Admission, case: Case, nearly: Sequence[Allowance]) -> None:
+    """Tells the model, once a session and budget, that most of a budget is used: no loop's nudge, and never in the place of one."""
+    new = next((budget for budget in nearly if noticed_mark(budget) not in case.record.noticed), None)
+    if new is not None and _may_say(case.request):
+        plan.warning = _note(case, new.reason, new.unit, 0, frozenset(), len(case.place.trail.steps), new)
 
 
 def _can_conclude(request: Request, policy: Policy) -> bool:
@@ -92,7 +95,7 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]
-    may_nudge = bool(request.tools) and not request.tools_off and not asks_summary(request)
+    may_nudge = _may_say(request)
     again = next((f for f in findings if may_nudge and not standing and any(f.calls & set(n.calls) for n in lost)), None)
     stopping = next((finding for finding in findings if finding.stops), None)
     if again is None and stopping is None and place.lane.main and case.record.stopped >= SUB_AGENT_STOPS:
@@ -116,16 +119,28 @@ def _for_sub_agents(record: Record) -> Finding:
     return Finding(Reason.REPEATED_CALL, "sub-agents", record.stopped, None, SUB_AGENT_STOPS, frozenset())
 
 
+def _may_say(request: Request) -> bool:
+    """Whether a text may be added: where the model is to go on with its tools."""
+    return bool(request.tools) and not request.tools_off and not asks_summary(request)
+
+
 def _nudge(finding: Finding, case: Case) -> Nudge | None:
+    given = [nudge.at for nudge in case.place.nudges() if finding.calls & set(nudge.calls)]
+    at = min([len(case.place.trail.steps), *given])
+    return _note(case, finding.reason, finding.tool, finding.count, finding.calls, at)
+
+
+def _note(
+    case: Case, reason: Reason, tool: str, count: int, calls: frozenset[int], at: int, budget: Allowance | None = None
+) -> Nudge | None:
     """At the last tool result of the request, or at its last user message when it holds no result."""
-    place, request, history = case.place, case.request, case.history
+    place, history = case.place, case.history
     answered = [index for index, message in enumerate(history.messages) if message.last_item >= 0]
     message, item = (answered[-1], -1) if answered else (-1, history.users[-1].item if history.users else -1)
-    mark = place_mark(request, history, case.prints, message, item)
+    mark = place_mark(case.request, history, case.prints, message, item)
     if not mark or any(nudge.mark == mark for nudge in place.lane.nudges):  # no place, or one that holds a nudge
         return None
-    at = min([len(place.trail.steps), *(nudge.at for nudge in place.nudges() if finding.calls & set(nudge.calls))])
-    return Nudge(message, item, mark, place.run, finding.reason, finding.tool, finding.count, sorted(finding.calls)[:8], at)
+    return Nudge(message, item, mark, place.run, reason, tool, count, sorted(calls)[:8], at, budget)
 
 
 def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
@@ -140,7 +155,8 @@ def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
 def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
     """The request's edits: nudges at their places, and for a last call the instruction to conclude, firmer with each attempt."""
     request, history, policy, lane = case.request, case.history, case.policy, case.place.lane
-    nudges = [*lane.nudges, plan.nudge] if policy.nudge.keep else [plan.nudge]
+    new = plan.nudge or plan.warning
+    nudges = [*lane.nudges, new] if policy.nudge.keep else [new]
     inserts: list[Insert] = []
     for nudge in nudges:
         if nudge is None or nudge.message == LOST or place_mark(request, history, case.prints, nudge.message, nudge.item) != nudge.mark:

@@ -12,7 +12,7 @@ from proxy.counting import Tally
 from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place, absorb
-from proxy.models import Action, Edits, Finding, Reason, Request, ToolCall
+from proxy.models import Action, Allowance, Edits, Finding, Reason, Request, ToolCall
 from proxy.nudge import why, why_budget
 from proxy.policy import Policy, Scope
 from proxy.state import Nudge, Record, Stop
@@ -50,7 +50,7 @@ class Admission(msgspec.Struct, gc=False):
 
     stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
     `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what
-    `reason` is about.
+    `reason` is about; budget: the one that it is about. warning: tells the model that a budget is nearly used up.
     """
 
     action: Action = Action.ALLOW
@@ -65,15 +65,16 @@ class Admission(msgspec.Struct, gc=False):
     tool: str | None = None
     count: int | None = None
     limit: float | None = None
-    spent: float | None = None
+    budget: Allowance | None = None
+    warning: Nudge | None = None
     repeat: str | None = None
     seen: tuple[FindingSeen, ...] = ()
     counts: Tally | None = None
 
-    def stop_at_deadline(self, limit: float | None) -> None:
-        """The session's time was over before the answer was whole. limit: the deadline, in seconds."""
-        self.action, self.reason, self.finding, self.tool, self.count = Action.STOP, Reason.DEADLINE, None, None, None
-        self.limit, self.spent, self.cause = limit, limit, why_budget(Reason.DEADLINE, limit or 0)
+    def end_for(self, budget: Allowance, action: Action) -> None:
+        """The run ends, or does not go on, because a budget is used up."""
+        self.action, self.reason, self.finding, self.tool, self.count, self.nudge = action, budget.reason, None, None, None, None
+        self.budget, self.limit, self.cause = budget, budget.limit, why_budget(budget)
 
     def stop_for(self, finding: Finding) -> None:
         """The run is stopped for this finding, by the request or by the answer to it."""
@@ -105,6 +106,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     blocked: bool = False
     own: bool = True
     nudge: Nudge | None = None
+    warning: Nudge | None = None
     stop: Stop | None = None
     dropped: frozenset[int] = frozenset()
 

@@ -5,7 +5,7 @@ from proxy.events import NudgeEnded
 from proxy.fingerprint import UNSEEN
 from proxy.lanes import LOST, Place, tail_marks
 from proxy.policy import Mode, Scope
-from proxy.state import Given, Record, Relapse, Stop, name_index
+from proxy.state import Given, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import asks_summary
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
@@ -17,10 +17,13 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
     lane = place.lane
     nudged = bool(place.nudges()) or result.nudge is not None
     was_open = lane.open
-    arrived = result.nudge is not None and (result.full or policy.nudge.keep)  # one that is kept is said again in the next try
-    if result.nudge is not None and arrived and all(nudge.mark != result.nudge.mark for nudge in lane.nudges):
-        kept = [n for n in lane.nudges if not (n.message == LOST and n.run == result.nudge.run and set(n.calls) & set(result.nudge.calls))]
-        lane.nudges = [*kept, result.nudge]
+    said = result.nudge or result.warning
+    arrived = said is not None and (result.full or policy.nudge.keep)  # one that is kept is said again in the next try
+    if said is not None and arrived and all(nudge.mark != said.mark for nudge in lane.nudges):
+        kept = [n for n in lane.nudges if not (n.message == LOST and n.run == said.run and set(n.calls) & set(said.calls))]
+        lane.nudges = [*kept, said]
+        if said.budget is not None:
+            record.noticed.append(noticed_mark(said.budget))
     lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
     ended = None
     if result.stop is not None and place.current:

@@ -80,8 +80,8 @@ class Closing:
     async def time_over(self) -> None:
         """The session's time is over before an answer is whole, be it the conclusion of a run that is stopped anyway."""
         course = self._course
-        if course.plan.action is not Action.STOP and course.session.opened is not None:
-            course.plan.stop_at_deadline(course.session.opened.deadline)
+        if course.plan.action is not Action.STOP and (deadline := course.session.deadline) is not None:
+            course.plan.end_for(deadline, Action.STOP)
         if not course.called:
             await self.local()
             return
@@ -93,7 +93,7 @@ class Closing:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
         course, plan = self._course, self._course.plan
         if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
-            await self._say(joined([course.kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL)]))
+            await self._say(joined([course.kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget)]))
             return
         notice = course.notice()
         self._end(full=True, blocked=True, answered=False)

@@ -269,6 +269,7 @@ class Exchange:
             blocked=blocked,
             own=plan.serve is Serve.FORWARD,
             nudge=plan.nudge,
+            warning=plan.warning,
             stop=plan.stop,
             dropped=verdict.finding.calls if verdict.finding is not None and verdict.drop else frozenset(),
         )

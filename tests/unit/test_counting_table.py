@@ -13,7 +13,7 @@ from proxy.budgets import Spending
 from proxy.config import load
 from proxy.models import Reason
 from proxy.policy import Policy, policy_of
-from tests.driver import Agent, House, Reply
+from tests.driver import Agent, House, Reply, steps
 from tests.transcripts import Call, Turn, called, together, user
 
 STANDARD, PLAIN = "standard", "plain"
@@ -160,7 +160,7 @@ def test_an_agent_whose_arguments_are_always_new_ends_by_its_step_budget(preset:
     """Never nudged, and with an answer."""
     agent = Agent(House(rules(preset)), user("go"))
     decisions = [agent.step(called("bash", {"n": n}, str(n))).decision for n in range(9)]
-    last = agent.step(called("bash", {"n": 9}, "9"), spending=Spending(None, Reason.STEP_BUDGET, 10, 9))
+    last = agent.step(called("bash", {"n": 9}, "9"), spending=Spending(last=steps(10, 9)))
     assert (decisions, last.decision, last.plan.reason) == (["ok"] * 9, "stop", Reason.STEP_BUDGET)
     assert isinstance(last.given, str)
 

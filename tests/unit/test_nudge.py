@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from proxy.budgets import REASONS
 from proxy.fingerprint import Fingerprints
-from proxy.models import Finding, Reason, Request
+from proxy.models import Allowance, Finding, Reason, Request
 from proxy.nudge import (
     finish_tool,
     joined,
@@ -142,22 +143,58 @@ def test_why_a_run_was_stopped(found: Finding, words: str) -> None:
     assert why(found) == words
 
 
+def budget(unit: str, limit: float, *, scope: str = "session", per: str = "", spent: float = 0) -> Allowance:
+    return Allowance(REASONS[unit], unit, limit, spent, scope, per)
+
+
 @pytest.mark.parametrize(
-    ("reason", "limit", "words"),
+    ("allowed", "words"),
     [
-        (Reason.STEP_BUDGET, 50, "this session's budget of 50 steps is used up"),
-        (Reason.STEP_BUDGET, 0, "this session's budget of 0 steps is used up"),
-        (Reason.STEP_BUDGET, 500, "this session's budget of steps is used up"),
-        (Reason.TOKEN_BUDGET, 5_000_000, "too little is left of this session's budget of 5,000,000 for model usage"),
-        (Reason.TOKEN_BUDGET, 500_000, "too little is left of this session's budget for model usage"),
-        (Reason.DEADLINE, 90.0, "the time of 90 seconds that this session had is over"),
-        (Reason.DEADLINE, 1.5, "the time of 1.5 seconds that this session had is over"),
-        (Reason.DEADLINE, 429.0, "the time that this session had is over"),
+        (budget("steps", 50), "this session's budget of 50 steps is used up"),
+        (budget("steps", 0), "this session's budget of 0 steps is used up"),
+        (budget("steps", 500), "this session's budget of steps is used up"),
+        (budget("steps", 50, scope="team", per="day"), "the team's budget of 50 steps a day is used up"),
+        (budget("tokens", 5_000_000), "too little is left of this session's budget of 5,000,000 for model usage"),
+        (budget("tokens", 500_000), "too little is left of this session's budget for model usage"),
+        (budget("input", 9_000, scope="parent"), "too little is left of the parent session's budget of 9,000 for model usage"),
+        (budget("cost", 12.5, scope="team", per="month"), "too little is left of the team's budget of $12.5 a month for model usage"),
+        (budget("deadline", 90.0), "the time of 90 seconds that this session had is over"),
+        (budget("deadline", 1.5, scope="parent"), "the time of 1.5 seconds that the parent session had is over"),
+        (budget("deadline", 429.0), "the time that this session had is over"),
+        (budget("calls", 4, scope="team"), "the team's limit of 4 requests at once is reached"),
+        (budget("sessions", 500, scope="team"), "the team's limit of sessions at once is reached"),
     ],
 )
-def test_why_a_budget_ended_it(reason: Reason, limit: float, words: str) -> None:
+def test_why_a_budget_ended_it(allowed: Allowance, words: str) -> None:
     """The limit is named unless a client could take it for a status."""
-    assert why_budget(reason, limit) == words
+    assert why_budget(allowed) == words
+
+
+@pytest.mark.parametrize(
+    ("allowed", "words"),
+    [
+        (budget("steps", 50), "Start a new session to go on, or have the limit raised."),
+        (budget("steps", 50, scope="parent"), "Have the limit raised to go on."),
+        (budget("calls", 4, scope="team"), "Try again when others have ended."),
+        (
+            Allowance(Reason.TEAM_BUDGET, "cost", 5, 5, "team", "day", 1_700_006_400.0),
+            "It is renewed at 2023-11-15 00:00 UTC, or have the limit raised.",
+        ),
+    ],
+)
+def test_a_used_up_budget_says_what_can_be_done(allowed: Allowance, words: str) -> None:
+    """By whom it can be mended, and when it mends itself."""
+    assert stopped_message("c", allowed.reason, allowed) == f"Stopped by Lastcall: c. {words}"
+
+
+def test_a_notice_of_a_budget_has_a_mark_of_its_own() -> None:
+    """And says how much of what is used."""
+    allowed = budget("cost", 5, scope="team", per="day", spent=4.2)
+    notice = Nudge(0, -1, 1, 0, Reason.TEAM_BUDGET, "cost", 0, [], 0, allowed)
+    said = text(of=notice, policy=Policy(nudge=NudgeRule(text="own words")))
+    assert said.startswith("[lastcall budget] 84 % of the team's budget of $5 a day is used.")
+    assert said.endswith("a final answer.")
+    assert text(of=notice, tools=("finish",)).endswith("calling finish.")
 
 
 @pytest.mark.parametrize("number", [3, 5, 429, 500, 502, 503, 504, 529, 1_429, 50_000, 500_000, 2_000_000])
@@ -166,10 +203,11 @@ def test_no_error_text_reads_like_something_to_retry_or_to_compact(number: int) 
     causes = [why(finding(reason, number)) for reason in (Reason.REPEATED_CALL, Reason.CYCLE, Reason.PARALLEL_REPEAT)]
     for cause in causes:
         assert RETRIED.search(stopped_message(cause, Reason.CYCLE)) is None
-    for reason in (Reason.STEP_BUDGET, Reason.TOKEN_BUDGET, Reason.DEADLINE):
-        cause = why_budget(reason, number)
-        assert RETRIED.search(stopped_message(cause, reason)) is None
-        assert RETRIED.search(local_message(cause, reason)) is None
+    for unit in ("steps", "tokens", "cost", "deadline", "calls"):
+        allowed = budget(unit, number)
+        cause = why_budget(allowed)
+        assert RETRIED.search(stopped_message(cause, allowed.reason, allowed)) is None
+        assert RETRIED.search(local_message(cause, allowed.reason, allowed)) is None
 
 
 def test_a_stop_says_how_to_go_on() -> None:
@@ -177,8 +215,8 @@ def test_a_stop_says_how_to_go_on() -> None:
     assert stopped_message("c", Reason.CYCLE) == "Stopped by Lastcall: c. Send a new message to go on."
     assert local_message("c", Reason.CYCLE).startswith("[lastcall stop] Lastcall stopped this run: c.\n")
     assert local_message("c", Reason.CYCLE).endswith(" Send a new message to go on.")
-    for told in (stopped_message("c", Reason.STEP_BUDGET), local_message("c", Reason.DEADLINE)):
-        assert told.endswith(" Start a new session to go on, or have the limit raised.")
+    assert local_message("c", Reason.STEP_BUDGET, budget("steps", 5)).endswith(" Start a new session to go on, or have the limit raised.")
+    assert stopped_message("c", Reason.OPERATOR).endswith(" An operator can let it go on.")
 
 
 def test_the_instruction_to_conclude_gets_firmer() -> None:

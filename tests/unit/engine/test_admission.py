@@ -10,7 +10,7 @@ from proxy.events import FindingSeen
 from proxy.models import Action, Edits, Reason
 from proxy.policy import Counting, Effect, Ladder, Mode, NudgeRule, OnStop, Policy, ToolRule, WrapUpRule
 from proxy.trail import read
-from tests.driver import CONCLUSION, Agent, House
+from tests.driver import CONCLUSION, Agent, House, steps, tokens
 from tests.transcripts import Call, Turn, called, request, said, together, user
 
 A = called("read_file", {"path": "a"}, "alpha")
@@ -328,15 +328,15 @@ def test_messages_run_away_by_equal_calls_of_one_tool() -> None:
 
 def test_a_spent_budget_refuses() -> None:
     """Without the upstream, before anything else is looked at."""
-    x = House().ask([user("go"), *[A] * 5], A, spending=Spending(Reason.STEP_BUDGET, None, 50, 50))
-    assert (x.decision, x.edits, x.plan.reason, x.plan.limit, x.plan.spent) == ("refuse", [], Reason.STEP_BUDGET, 50, 50)
+    x = House().ask([user("go"), *[A] * 5], A, spending=Spending(steps(50, 50)))
+    assert (x.decision, x.edits, x.plan.reason, x.plan.budget) == ("refuse", [], Reason.STEP_BUDGET, steps(50, 50))
     assert x.plan.serve is Serve.LOCAL
     assert isinstance(x.given, str) and x.given.startswith("[lastcall stop] ")
 
 
 def test_the_last_step_of_a_budget_is_the_wrap_up() -> None:
     """One upstream call, without tools, so that the client ends with an answer."""
-    x = agent().step(A, spending=Spending(None, Reason.STEP_BUDGET, 50, 49))
+    x = agent().step(A, spending=Spending(last=steps(50, 49)))
     assert (x.decision, x.plan.reason, x.given) == ("stop", Reason.STEP_BUDGET, CONCLUSION)
     assert [edits.no_tools for edits in x.edits] == [True]
     assert x.place.lane.stop is None  # the budget itself says no from here on
@@ -346,7 +346,7 @@ def test_a_nudge_that_falls_on_the_last_step_is_not_given() -> None:
     """Nothing of a loop is left in what is said about the budget."""
     loop = agent()
     loop.play([A, A, A])
-    x = loop.step(A, spending=Spending(None, Reason.TOKEN_BUDGET, 1_000, 900))
+    x = loop.step(A, spending=Spending(last=tokens(1_000, 900)))
     assert (x.decision, x.plan.reason, x.seen) == ("stop", Reason.TOKEN_BUDGET, ())
     assert (x.plan.nudge, x.plan.finding, x.plan.tool) == (None, None, None)
     assert not any(text.startswith("[lastcall] ") for _, text in x.texts)
@@ -355,8 +355,49 @@ def test_a_nudge_that_falls_on_the_last_step_is_not_given() -> None:
 
 def test_a_loop_is_named_before_a_last_step() -> None:
     """A stop is a stop, whatever the ledger says."""
-    x = House().ask([user("go"), *[A] * 5], A, spending=Spending(None, Reason.STEP_BUDGET, 50, 49))
+    x = House().ask([user("go"), *[A] * 5], A, spending=Spending(last=steps(50, 49)))
     assert (x.decision, x.plan.reason) == ("stop", Reason.REPEATED_CALL)
+
+
+def test_the_model_is_told_once_that_a_budget_is_nearly_used_up() -> None:
+    """In a text of its own that stays where it is; a loop is still nudged later, and a raised budget tells anew."""
+    loop = agent()
+    loop.step(A)
+    told = loop.step(edit(1), spending=Spending(nearly=(steps(10, 8),)))
+    assert (told.decision, told.seen, told.texts[0][1][:31]) == ("ok", (), "[lastcall budget] 80 % of this ")
+    again = loop.step(edit(2), spending=Spending(nearly=(steps(10, 9),)))
+    assert again.texts == told.texts
+    raised = loop.step(A, spending=Spending(nearly=(steps(20, 16),)))
+    assert [text.startswith("[lastcall budget]") for _, text in raised.texts] == [True, True]
+    assert loop.play([A, A, A]) == ["ok", "ok", "nudge"]
+
+
+def test_a_loops_nudge_goes_before_a_budgets_notice() -> None:
+    """The notice comes with the next request."""
+    loop = agent()
+    loop.play([A, A, A])
+    nudged = loop.step(A, spending=Spending(nearly=(steps(10, 8),)))
+    assert (nudged.decision, [text[:11] for _, text in nudged.texts]) == ("nudge", ["[lastcall] "])
+    told = loop.step(edit(1), spending=Spending(nearly=(steps(10, 9),)))
+    assert [text[:11] for _, text in told.texts] == ["[lastcall] ", "[lastcall b"]
+
+
+def test_nothing_is_said_of_a_budget_where_nothing_may_be_added() -> None:
+    """Without tools there is no work to bring to an end."""
+    x = agent().step("done", tools=(), spending=Spending(nearly=(steps(10, 8),)))
+    assert (x.texts, x.plan.warning) == ([], None)
+
+
+def test_a_notice_that_did_not_arrive_is_said_again() -> None:
+    """With nudges that are not kept, that takes an answer that came through."""
+    house = House(Policy(nudge=NudgeRule(keep=False)))
+    loop = Agent(house, user("go"))
+    loop.step(edit(1))
+    nearly = Spending(nearly=(steps(10, 8),))
+    lost = house.ask(loop.turns, edit(2), full=False, spending=nearly)
+    told = loop.step(edit(2), spending=nearly)
+    assert len(lost.texts) == len(told.texts) == 1
+    assert loop.step(edit(3), spending=nearly).texts == []
 
 
 @pytest.mark.parametrize(
@@ -365,7 +406,7 @@ def test_a_loop_is_named_before_a_last_step() -> None:
 )
 def test_the_last_step_goes_through_where_no_wrap_up_is_wanted(policy: Policy, tools: tuple[str, ...]) -> None:
     """Or where it would be an answer anyway."""
-    x = House(policy).ask([user("go")], "done", tools=tools, spending=Spending(None, Reason.STEP_BUDGET, 50, 49))
+    x = House(policy).ask([user("go")], "done", tools=tools, spending=Spending(last=steps(50, 49)))
     assert (x.decision, x.given) == ("ok", "done")
 
 
@@ -397,8 +438,8 @@ def test_observing_a_history_with_a_loop_lets_it_through() -> None:
 @pytest.mark.parametrize(
     ("spending", "action"),
     [
-        (Spending(Reason.STEP_BUDGET, None, 50, 50), Action.REFUSE),
-        (Spending(None, Reason.STEP_BUDGET, 50, 49), Action.STOP),
+        (Spending(steps(50, 50)), Action.REFUSE),
+        (Spending(last=steps(50, 49)), Action.STOP),
     ],
 )
 def test_observing_a_budget_says_what_it_would_have_done(spending: Spending, action: Action) -> None:

@@ -1,0 +1,60 @@
+"""What the store's answer means, in the units of people."""
+
+import pytest
+
+from proxy.budgets import Spending
+from proxy.models import Allowance, Reason
+from proxy.standing import deadline_of, spending_of
+from proxy.store import Ceiling, Ledger, Opened, Unit
+from proxy.store.contract import Kind, Refusal, Standing
+
+NOON = 1_700_000_000.0
+DAY = Ceiling(Unit.COST, 5_000_000_000, "day 2026-11-29", NOON)
+
+
+def opened(
+    *standings: Standing, refused: Refusal | None = None, last: Standing | None = None, deadline: float | None = None, age: float = 0.0
+) -> Opened:
+    return Opened(None, 0, NOON, Ledger(started_at=NOON - age), standings, deadline, refused, 1, None, last, ())
+
+
+def test_nothing_is_said_while_enough_is_left() -> None:
+    """A ceiling far away is not worth a word."""
+    assert spending_of(opened(Standing(Ceiling(Unit.STEPS, 10), 7, 1), deadline=100, age=79)) == Spending()
+    assert deadline_of(opened()) is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (Refusal(Kind.STEPS, 5, 5, 0, Ceiling(Unit.STEPS, 5)), Allowance(Reason.STEP_BUDGET, "steps", 5, 5)),
+        (Refusal(Kind.INPUT, 5, 4, 9, Ceiling(Unit.INPUT, 5)), Allowance(Reason.TOKEN_BUDGET, "input", 5, 4)),
+        (Refusal(Kind.COST, 5e9, 49e8, 0, DAY), Allowance(Reason.COST_BUDGET, "cost", 5.0, 4.9, "session", "day", NOON)),
+        (Refusal(Kind.DEADLINE, 60, 61.23456), Allowance(Reason.DEADLINE, "deadline", 60, 61.235)),
+    ],
+)
+def test_a_refusal_names_its_budget(refusal: Refusal, said: Allowance) -> None:
+    """With what was spent of it and when it is renewed."""
+    assert spending_of(opened(Standing(Ceiling(Unit.STEPS, 5), 5, 0), refused=refusal)) == Spending(said)
+
+
+def test_a_last_call_names_the_budget_it_exhausts() -> None:
+    """Money is shown in dollars."""
+    last = Standing(DAY, 4_500_000_000, 100)
+    said = Allowance(Reason.COST_BUDGET, "cost", 5.0, 4.5, "session", "day", NOON)
+    assert spending_of(opened(last, last=last)) == Spending(None, said, (said,))
+
+
+def test_budgets_are_nearly_used_up_at_four_fifths() -> None:
+    """Each of them, the time too."""
+    told = spending_of(opened(Standing(Ceiling(Unit.STEPS, 10), 8, 1), Standing(Ceiling(Unit.TOKENS, 0), 0, 0), deadline=100, age=80))
+    assert told.nearly == (
+        Allowance(Reason.STEP_BUDGET, "steps", 10, 8),
+        Allowance(Reason.TOKEN_BUDGET, "tokens", 0, 0),
+        Allowance(Reason.DEADLINE, "deadline", 100, 80.0),
+    )
+
+
+def test_the_time_of_a_session_is_over_as_a_whole() -> None:
+    """However late one looks."""
+    assert deadline_of(opened(deadline=60, age=5)) == Allowance(Reason.DEADLINE, "deadline", 60, 60)
