@@ -10,10 +10,10 @@ COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/nul
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format bench accuracy tools lock clean
+.PHONY: help run demo test lint format bench accuracy tools dashboards lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp ## start the proxy with ./config.yaml; ARGS="--port 4001" adds options
 	$(BIN)/lastcall serve $(ARGS)
@@ -40,6 +40,9 @@ bench: $(VENV)/dev.stamp ## what a request costs, next to a bare passthrough
 RUNS ?= ../shared/corpus
 accuracy: $(VENV)/run.stamp ## how often Lastcall is right on a folder of recorded runs, RUNS=…
 	$(BIN)/python -m bench.accuracy $(RUNS) $(ARGS)
+
+dashboards: $(VENV)/dev.stamp ## real work, a real Prometheus, a picture of every dashboard; some minutes
+	$(BIN)/python -m tests.platform.pictures $(ARGS)
 
 tools: build/tools/helm.stamp ## Helm 3 and 4, for the tests of the chart
 

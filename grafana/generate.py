@@ -6,10 +6,11 @@ a panel:
 
     title, text       what it is called; what it means and what to do (both required)
     kind              stat (the newest value), series (over time), bars (totals, one bar each)
-    width             in columns of 24
+    width, height     in columns of 24, in rows (a usual one for each kind)
     unit              as Grafana spells it: short, s, percentunit (0 to 1), reqps, bytes, currencyUSD, none
     queries           each an `expr` and, where it gives several series, a `legend`; `$at` stands for the filter by the usual variables
     alert             of rules/lastcall.rules.yaml, whose threshold is drawn
+    whole             a number of things: no decimals
     stacked, words    areas on each other; texts to show in place of numbers
 """
 
@@ -27,6 +28,7 @@ AT = 'namespace=~"$namespace", job=~"$job", instance=~"$instance"'
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 HEIGHTS = {"stat": 4, "series": 8, "bars": 8}
+JUST_ABOVE_ZERO = 1e-9  # Grafana gives a step's colour to its own value too, and none is not yet one
 TYPES = {"stat": "stat", "series": "timeseries", "bars": "bargauge"}
 
 Json = dict[str, Any]
@@ -39,7 +41,7 @@ def thresholds() -> dict[str, tuple[str, float]]:
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             if "alert" in rule and (first := re.search(r" (>|<|==) ([\d.]+)", rule["expr"])):
-                found[rule["alert"]] = (first[1], float(first[2]))
+                found[rule["alert"]] = (first[1], float(first[2]) or JUST_ABOVE_ZERO)
     return found
 
 
@@ -135,18 +137,19 @@ def _annotation(name: str, color: str, expr: str, text: str, shown: bool) -> Jso
     }
 
 
-def _panels(rows: list[Json]) -> list[Json]:
+def _panels(parts: list[Json]) -> list[Json]:
     """All rows with their panels, ids counted from 1, each line of panels as high as its highest."""
     panels: list[Json] = []
     top = 0
-    for row in rows:
+    for row in parts:
         panels.append({"type": "row", "title": row["title"], "collapsed": False, "panels": [], "gridPos": _place(0, top, COLUMNS, 1)})
         top, left, height = top + 1, 0, 0
         for source in row["panels"]:
             if left + source["width"] > COLUMNS:
                 top, left, height = top + height, 0, 0
-            panels.append(_panel(source) | {"gridPos": _place(left, top, source["width"], HEIGHTS[source["kind"]])})
-            left, height = left + source["width"], max(height, HEIGHTS[source["kind"]])
+            rows = source.get("height", HEIGHTS[source["kind"]])
+            panels.append(_panel(source) | {"gridPos": _place(left, top, source["width"], rows)})
+            left, height = left + source["width"], max(height, rows)
         top += height
     return [{"id": number, **panel} for number, panel in enumerate(panels, 1)]
 
@@ -184,6 +187,8 @@ def _defaults(source: Json) -> Json:
     steps, drawn = _steps(source.get("alert")), "alert" in source
     defaults: Json = {"unit": source["unit"], "min": 0, "thresholds": {"mode": "absolute", "steps": steps}}
     defaults["color"] = {"mode": "palette-classic" if source["kind"] == "series" else "thresholds"}
+    if source.get("whole"):
+        defaults["decimals"] = 0
     if words := source.get("words"):
         options = {str(value): {"text": text, "index": index} for index, (value, text) in enumerate(words.items())}
         defaults["mappings"] = [{"type": "value", "options": options}]

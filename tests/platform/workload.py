@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
@@ -33,10 +34,10 @@ def _round(asked: Asked) -> Says:
 
 KINDS: dict[str, tuple[float, Callable[[Asked], Says]]] = {
     "works": (70, _new),
-    "loops": (8, lambda _: READ_A),
-    "heeds": (10, lambda asked: DONE if asked.nudges else READ_A),
-    "circles": (5, _round),
-    "stutters": (3, lambda _: Says(calls=READ_A.calls * 20)),
+    "loops": (5, lambda _: READ_A),
+    "heeds": (16, lambda asked: DONE if asked.nudges else READ_A),
+    "circles": (3, _round),
+    "stutters": (2, lambda _: Says(calls=READ_A.calls * 20)),
     "spends": (4, _new),
 }
 """How many of a hundred agents are of a kind, and what the model tells them."""
@@ -69,14 +70,11 @@ class Fleet:
             kind = self.chance.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
             served = self.chance.choice(self.proxies)
             headers = {"x-lastcall-max-steps": "3"} if kind == "spends" else {}
-            agent = Agent(
-                self.http,
-                served.v1,
-                task=f"{kind} {self.chance.random()}",
-                model=self.chance.choice(MODELS),
-                stream=self.chance.random() < 0.7,
-                headers=headers,
-            )
+            stream = self.chance.random() < 0.7
+            # Most clients ask for a stream's usage; a proxy that only observes does not do it for the others.
+            usage: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream and self.chance.random() < 0.8 else {}
+            task, name = f"{kind} {self.chance.random()}", self.chance.choice(MODELS)
+            agent = Agent(self.http, served.v1, task=task, model=name, stream=stream, headers=headers, **usage)
             with suppress(aiohttp.ClientError):
                 turns = await agent.run(cap=TURNS)
                 if kind == "spends" and turns[-1].message is not None:
