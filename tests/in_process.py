@@ -411,5 +411,5 @@ class Proxy:
         return (
             sum(session.book.life.steps for session in sessions),
             sum(session.book.life.input + session.book.life.output for session in sessions),
-            sum(len(session.book.holds) for session in sessions),
+            sum(len(session.book.leases) for session in sessions),
         )

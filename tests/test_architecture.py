@@ -46,6 +46,8 @@ TESTED_ELSEWHERE = {
     "mock/script.py": "unit/test_mock.py",
     "store/book.py": "contract/test_store.py",
     "store/contract.py": "contract/test_store.py",
+    "store/grant.py": "contract/test_store_accounts.py",
+    "store/wire.py": "contract/test_store.py",
     "store/redis.py": "contract/test_store.py",
 }
 

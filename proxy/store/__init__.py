@@ -7,6 +7,7 @@ from typing import Protocol
 
 from proxy.errors import ConfigError
 from proxy.store.contract import (
+    Account,
     Ceiling,
     Clock,
     Committed,
@@ -18,6 +19,7 @@ from proxy.store.contract import (
     Reservation,
     Settlement,
     Standing,
+    Stopped,
     Store,
     Unit,
 )
@@ -26,6 +28,7 @@ from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
 
 __all__ = [
+    "Account",
     "Ceiling",
     "Clock",
     "Committed",
@@ -39,6 +42,7 @@ __all__ = [
     "Reservation",
     "Settlement",
     "Standing",
+    "Stopped",
     "Store",
     "Unit",
     "open_store",

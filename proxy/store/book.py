@@ -1,39 +1,53 @@
 """A ledger as the memory store keeps it: what is spent and held, over its whole life and per window, and what a reservation is told.
 
-No clock and no sessions here: time is an argument. The arithmetic is the one of `lua/open.lua` and `lua/commit.lua`; the contract suite
-holds the two together.
+No clock and no sessions here: time is an argument. The arithmetic is the one of the scripts in `lua/`; the contract suite holds the two
+together.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import msgspec
 
-from proxy.store.contract import WINDOW_SECONDS, Ceiling, Kind, Ledger, Refusal, Reservation, Settlement, Standing, Unit
+from proxy.store.contract import (
+    MAX_IN_FLIGHT,
+    WINDOW_SECONDS,
+    Account,
+    Ceiling,
+    Kind,
+    Ledger,
+    Refusal,
+    Reservation,
+    Settlement,
+    Standing,
+    Stopped,
+    Unit,
+    windows_of,
+)
+from proxy.store.grant import Grant, Hold
 
 _RANK = {unit: rank for rank, unit in enumerate(Unit)}
-_PICO = 1000  # pico-dollars in a nano-dollar
+_PICO = 1000  # pico-dollars in a nano-dollar, thousandths of a token in a token
 
 
-@dataclass(slots=True)
-class Hold:
-    """What a call under way holds, and in which windows beside the whole life."""
+class Lease(msgspec.Struct, gc=False):
+    """A call under way. tag: None where the ledger only pays for another session's call. joined: whether it made `member` count."""
 
     expires: float
-    tag: int
-    steps: int
-    input: int
-    output: int
-    cost: int
-    windows: tuple[str, ...]
+    tag: int | None
+    hold: Hold
+    windows: tuple[str, ...] = ()
+    member: bytes | None = None
+    joined: bool = False
 
 
 @dataclass(slots=True)
 class Stretch:
     """What was spent, and is held, in a stretch of time that ends at `until`."""
 
-    until: float | None = None
+    until: float = 0.0
     steps: int = 0
     input: int = 0
     output: int = 0
@@ -43,11 +57,17 @@ class Stretch:
     held_output: int = 0
     held_cost: int = 0
 
-    def hold(self, held: Hold, sign: int) -> None:
-        self.held_steps += sign * held.steps
-        self.held_input += sign * held.input
-        self.held_output += sign * held.output
-        self.held_cost += sign * held.cost
+    def take(self, hold: Hold) -> None:
+        self.held_steps += hold.steps
+        self.held_input += hold.input
+        self.held_output += hold.output
+        self.held_cost += hold.cost
+
+    def give_back(self, hold: Hold) -> None:
+        self.held_steps -= hold.steps
+        self.held_input -= hold.input
+        self.held_output -= hold.output
+        self.held_cost -= hold.cost
 
     def charge(self, settlement: Settlement) -> None:
         self.steps += settlement.steps
@@ -57,40 +77,59 @@ class Stretch:
 
     def used(self, unit: Unit) -> tuple[int, int]:
         """Spent and held, in that unit."""
-        if unit is Unit.TOKENS:
-            return self.input + self.output, self.held_input + self.held_output
         if unit is Unit.STEPS:
             return self.steps, self.held_steps
+        if unit is Unit.TOKENS:
+            return self.input + self.output, self.held_input + self.held_output
         if unit is Unit.COST:
             return self.cost, self.held_cost
         return (self.input, self.held_input) if unit is Unit.INPUT else (self.output, self.held_output)
 
 
-@dataclass(slots=True)
-class Grant:
-    """What a ledger says to a reservation. standings: of every ceiling in force, by the time of the answer."""
+class _Asked(msgspec.Struct, gc=False):
+    """How a call meets a ceiling. need: what it takes of it before its answer, in the ceiling's unit; rate: what each token of the answer
+    takes, in thousandths; rest: what is left behind the former; fits: the output granted, None if there is too little."""
 
-    step: int
-    ceilings: tuple[Ceiling, ...]
-    deadline: float | None
-    refused: Refusal | None = None
-    output: int | None = None
-    last: int | None = None
-    standings: tuple[Standing, ...] = ()
+    ceiling: Ceiling
+    spent: int
+    held: int
+    need: int
+    rate: int
+    rest: int
+    fits: int | None
+
+    def standing(self, account: int, output: int | None) -> Standing:
+        """With that much output held, or with nothing."""
+        held = self.held if output is None else self.held + self.need + _priced(output, self.rate)
+        return Standing(self.ceiling, self.spent, held, account)
+
+    def is_last(self, output: int, floor: int) -> bool:
+        """Whether a further call of this size, with the least that makes an answer, would not fit behind this one."""
+        return self.rest - _priced(output, self.rate) < self.need + _priced(floor, self.rate)
 
 
 @dataclass(slots=True)
 class Book:
-    """A ledger. ratio: most input tokens per body byte of any settled call, 0 before the first. known: most bytes of one."""
+    """A ledger. ratio: most input tokens per body byte of any settled call, 0 before the first. known: most bytes of one.
+
+    ceilings, deadline: those the session was last opened with. soonest: no lease expires
+    earlier. members: the sessions that are there, with the time until which they count.
+    """
 
     started_at: float
     ratio: float = 0.0
     known: int = 0
     life: Stretch = field(default_factory=Stretch)
     windows: dict[str, Stretch] | None = None
+    ceilings: tuple[Ceiling, ...] = ()
+    deadline: float | None = None
     tightened: tuple[Ceiling, ...] = ()
     tightened_deadline: float | None = None
-    holds: dict[str, Hold] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    soonest: float = math.inf
+    members: dict[bytes, float] | None = None
+    stop: str = ""
+    fallen: Stopped | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -106,52 +145,127 @@ class Book:
             self.started_at,
         )
 
-    def release(self, lease: str) -> None:
+    def in_flight(self, but: str) -> tuple[int, ...]:
+        """Tags of the newest live leases of the session's own, except that one."""
+        if not self.leases or (len(self.leases) == 1 and but in self.leases):
+            return ()
+        tags = (lease.tag for name, lease in reversed(self.leases.items()) if lease.tag is not None and name != but)
+        return tuple(islice(tags, MAX_IN_FLIGHT))
+
+    def release(self, name: str) -> None:
         """End a lease, if it lives, and give back what it held."""
-        held = self.holds.pop(lease, None)
-        if held is not None:
-            for stretch in self._stretches(held.windows):
-                stretch.hold(held, -1)
+        lease = self.leases.pop(name, None)
+        if lease is not None:
+            self.life.give_back(lease.hold)
+            for stretch in self._known(lease.windows):
+                stretch.give_back(lease.hold)
+
+    def undo(self, name: str) -> None:
+        """End a lease as if it had never been: a session that only it made count is not there."""
+        lease = self.leases.get(name)
+        self.release(name)
+        if lease is not None and lease.joined and all(other.member != lease.member for other in self.leases.values()):
+            (self.members or {}).pop(lease.member or b"", None)
 
     def reap(self, now: float) -> None:
-        for lease in [lease for lease, held in self.holds.items() if held.expires <= now]:
-            self.release(lease)
+        if now < self.soonest or not self.leases:
+            return
+        for name in [name for name, lease in self.leases.items() if lease.expires <= now]:
+            self.release(name)
+        self.soonest = min((lease.expires for lease in self.leases.values()), default=math.inf)
 
-    def reserve(self, wanted: Reservation, now: float) -> Grant:
-        """Decide on a reservation and make it when it is granted: the deadline is asked first, then the ceilings in their order."""
-        self.tightened = lower(self.tightened, wanted.tighten)
-        self.tightened_deadline = _least(self.tightened_deadline, wanted.tighten_deadline)
-        ceilings, deadline = lower(wanted.ceilings, self.tightened), _least(wanted.deadline, self.tightened_deadline)
-        grant = Grant(self.life.steps + self.life.held_steps + 1, ceilings, deadline)
+    def reserve(self, wanted: Reservation, now: float, account: Account | None = None, place: int = -1, member: bytes = b"") -> Grant:
+        """Decide on a reservation and make it when it is granted; expired leases and this lease's own are ended first.
+
+        account, place, member: as which, of those of the reservation, this ledger pays for the call of that session.
+        """
+        self.reap(now)
+        joined = self._end(wanted.lease)
+        ceilings, deadline = self._in_force(wanted, account)
+        bound = self._bound(wanted) if account is None else wanted.input_bound + wanted.attached
+        step = self.life.steps + self.life.held_steps + 1
+        asked = [self._meet(ceiling, wanted, bound, now) for ceiling in ceilings]
+        refused, output = self._verdict(asked, deadline, now, place)
+        if refused is None and account is not None:
+            refused = self._crowded(account, member, now, place)
+        ends = None if deadline is None else self.started_at + deadline
+        if refused is not None:
+            told = [one.standing(place, None) for one in asked]
+            return Grant(step, bound, tuple(told), deadline, ends, refused, None, None, None, self.stop)
+        granted = wanted.output if output is None else output
+        told = [one.standing(place, granted) for one in asked]
+        last = None
+        for one, standing in zip(asked, told, strict=True):
+            if one.is_last(granted, wanted.floor):
+                last = standing
+                break
+        cost = _priced(bound, wanted.input_price) + _priced(granted, wanted.output_price)
+        lease = Lease(now + wanted.expires_in, wanted.tag if account is None else None, Hold(wanted.steps, bound, granted, cost))
+        if self.windows:
+            lease.windows = windows_of(ceilings)
+        if account is not None and account.sessions is not None:
+            self._join(lease, member, now + account.idle, joined=joined)
+        self._take(wanted.lease, lease)
+        return Grant(step, bound, tuple(told), deadline, ends, None, output, last, lease.hold, self.stop)
+
+    def _end(self, name: str) -> bool:
+        """End a lease that is sent again. Whether it had made its session count."""
+        before = self.leases.get(name)
+        if before is None:
+            return False
+        self.release(name)
+        return before.joined
+
+    def _in_force(self, wanted: Reservation, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
+        """Ceilings and deadline, with what headers tightened so far."""
+        if account is None:
+            self.ceilings, self.deadline = wanted.ceilings, wanted.deadline
+            self.tightened = lower(self.tightened, wanted.tighten)
+            self.tightened_deadline = _least(self.tightened_deadline, wanted.tighten_deadline)
+        elif account.ceilings is not None:
+            return lower(account.ceilings, self.tightened), _least(account.deadline, self.tightened_deadline)
+        return lower(self.ceilings, self.tightened), _least(self.deadline, self.tightened_deadline)
+
+    def _meet(self, ceiling: Ceiling, wanted: Reservation, bound: int, now: float) -> _Asked:
+        within = self._window(ceiling.window, ceiling.until, now) if ceiling.window else self.life
+        spent, held = within.used(ceiling.unit)
+        need, rate = _demand(ceiling.unit, wanted, bound)
+        rest = ceiling.limit - spent - held - need
+        return _Asked(ceiling, spent, held, need, rate, rest, _fitting(wanted, rest, need, rate) if ceiling.limit > 0 else None)
+
+    def _verdict(self, asked: list[_Asked], deadline: float | None, now: float, place: int) -> tuple[Refusal | None, int | None]:
+        """What says no first, the deadline before the ceilings in their order; else the output that they leave room for."""
         elapsed = max(now - self.started_at, 0)
         if deadline is not None and elapsed >= deadline:
-            grant.refused = Refusal(Kind.DEADLINE, deadline, elapsed)
-        else:
-            self._ask(grant, wanted, now)
-        grant.standings = tuple([Standing(ceiling, *self._within(ceiling, now).used(ceiling.unit)) for ceiling in ceilings])
-        return grant
+            return Refusal(Kind.DEADLINE, deadline, elapsed, account=place), None
+        output: int | None = None
+        for one in asked:
+            if one.fits is None:
+                ceiling = one.ceiling
+                return Refusal(Kind(ceiling.unit), ceiling.limit, one.spent, one.held, ceiling, place), None
+            if one.rate and (output is None or one.fits < output):
+                output = one.fits
+        return None, output
 
-    def _ask(self, grant: Grant, wanted: Reservation, now: float) -> None:
-        """Every ceiling: whether the call fits, how much answer there is room for, and whether one more would fit behind it."""
-        bound = self._bound(wanted)
-        left: list[tuple[int, int, int]] = []
-        for ceiling in grant.ceilings:
-            spent, held = self._within(ceiling, now).used(ceiling.unit)
-            need, rate = _demand(ceiling.unit, wanted, bound)
-            rest = ceiling.limit - spent - held - need
-            fits = _fitting(wanted, rest * _PICO // rate) if rate else (0 if rest >= 0 or need == 0 else None)
-            if fits is None or ceiling.limit <= 0:
-                grant.refused, grant.output = Refusal(Kind(ceiling.unit), ceiling.limit, spent, held, ceiling), None
-                return
-            if rate:
-                grant.output = fits if grant.output is None else min(grant.output, fits)
-            left.append((rest, need, rate))
-        output = wanted.output if grant.output is None else grant.output
-        for position, (rest, need, rate) in enumerate(left):
-            if rest - priced(output, rate) < need + priced(wanted.floor, rate):
-                grant.last = position
-                break
-        self._hold(wanted, bound, output, grant.ceilings, now)
+    def _crowded(self, account: Account, member: bytes, now: float, place: int) -> Refusal | None:
+        """Whether there are too many calls or sessions at once."""
+        if account.calls is not None and len(self.leases) >= account.calls:
+            return Refusal(Kind.CALLS, account.calls, len(self.leases), account=place)
+        if account.sessions is None:
+            return None
+        there = self.members = {} if self.members is None else self.members
+        while there and next(iter(there.values())) <= now:
+            del there[next(iter(there))]
+        if account.sessions > 0 and (member in there or len(there) < account.sessions):
+            return None
+        return Refusal(Kind.SESSIONS, account.sessions, len(there), account=place)
+
+    def _join(self, lease: Lease, member: bytes, until: float, *, joined: bool) -> None:
+        """The session is there from now on. A dictionary in the order of leaving: whoever comes again goes to its end."""
+        there = self.members = {} if self.members is None else self.members
+        lease.member, lease.joined = member, joined or member not in there
+        there.pop(member, None)
+        there[member] = until
 
     def _bound(self, wanted: Reservation) -> int:
         """The most input tokens the call may have, by what the largest settled call taught."""
@@ -161,47 +275,56 @@ class Book:
             bound = min(bound, math.ceil(known * self.ratio * 1.1) + wanted.body_bytes - known + 512)
         return bound + wanted.attached
 
-    def _hold(self, wanted: Reservation, bound: int, output: int, ceilings: Iterable[Ceiling], now: float) -> None:
-        cost = priced(bound, wanted.input_price) + priced(output, wanted.output_price)
-        windows = tuple(dict.fromkeys([ceiling.window for ceiling in ceilings if ceiling.window]))
-        held = Hold(now + wanted.expires_in, wanted.tag, wanted.steps, bound, output, cost, windows)
-        self.holds[wanted.lease] = held
-        for stretch in self._stretches(windows):
-            stretch.hold(held, 1)
+    def _take(self, name: str, lease: Lease) -> None:
+        self.leases[name] = lease
+        self.soonest = min(self.soonest, lease.expires)
+        self.life.take(lease.hold)
+        for stretch in self._known(lease.windows):
+            stretch.take(lease.hold)
 
-    def settle(self, settlement: Settlement, now: float) -> None:
+    def renew(self, name: str, expires: float, member_until: float) -> bool:
+        """Whether the lease lives, and does so until then."""
+        lease = self.leases.get(name)
+        if lease is None:
+            return False
+        lease.expires = expires
+        self.soonest = min(self.soonest, expires)
+        if lease.member is not None and self.members is not None:
+            self.members.pop(lease.member, None)
+            self.members[lease.member] = member_until
+        return True
+
+    def charge(self, settlement: Settlement, windows: Iterable[str], now: float) -> None:
+        """What a call cost, for life and in those windows."""
         self.life.charge(settlement)
-        for window in settlement.windows:
+        for window in windows:
             self._window(window, None, now).charge(settlement)
+
+    def learn(self, settlement: Settlement) -> None:
+        """What a call of the session's own says of its next ones, and of its run."""
         if settlement.body_bytes > 0:
             self.ratio = max(self.ratio, settlement.input_tokens / settlement.body_bytes)
             self.known = max(self.known, settlement.body_bytes)
-
-    def _within(self, ceiling: Ceiling, now: float) -> Stretch:
-        return self._window(ceiling.window, ceiling.until, now) if ceiling.window else self.life
+        if settlement.stop is not None:
+            self.stop = settlement.stop
 
     def _window(self, name: str, until: float | None, now: float) -> Stretch:
         """The counters of a window. One that is new makes room: those long over go. Of an unknown end, it is over now."""
         windows = self.windows = {} if self.windows is None else self.windows
         stretch = windows.get(name)
         if stretch is None:
-            for old in [old for old, one in windows.items() if one.until is not None and one.until + WINDOW_SECONDS <= now]:
+            for old in [old for old, one in windows.items() if one.until + WINDOW_SECONDS <= now]:
                 del windows[old]
             stretch = windows[name] = Stretch(now)
         if until is not None:
             stretch.until = until
         return stretch
 
-    def _stretches(self, windows: Iterable[str]) -> list[Stretch]:
-        stretches = [self.life]
-        if self.windows:
-            stretches += [stretch for window in windows if (stretch := self.windows.get(window)) is not None]
-        return stretches
-
-
-def priced(tokens: int, rate: int) -> int:
-    """What tokens cost at a rate in pico-dollars each, in whole nano-dollars, rounded up."""
-    return -(-tokens * rate // _PICO)
+    def _known(self, windows: Iterable[str]) -> list[Stretch]:
+        """Those of the windows that still have counters."""
+        if not self.windows:
+            return []
+        return [stretch for window in windows if (stretch := self.windows.get(window)) is not None]
 
 
 def lower(ceilings: tuple[Ceiling, ...], by: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
@@ -218,23 +341,30 @@ def lower(ceilings: tuple[Ceiling, ...], by: tuple[Ceiling, ...]) -> tuple[Ceili
     return tuple(sorted(strictest.values(), key=lambda one: _RANK[one.unit]))
 
 
+def _priced(tokens: int, rate: int) -> int:
+    """What tokens come to at a rate in thousandths each, rounded up."""
+    return -(-tokens * rate // _PICO)
+
+
 def _demand(unit: Unit, wanted: Reservation, bound: int) -> tuple[int, int]:
     """What a call takes of a ceiling before its answer, in the ceiling's unit, and what each token of the answer takes, in thousandths."""
-    match unit:
-        case Unit.STEPS:
-            return wanted.steps, 0
-        case Unit.INPUT:
-            return bound, 0
-        case Unit.OUTPUT:
-            return 0, _PICO
-        case Unit.TOKENS:
-            return bound, _PICO
-        case Unit.COST:
-            return priced(bound, wanted.input_price), wanted.output_price
+    if unit is Unit.STEPS:
+        return wanted.steps, 0
+    if unit is Unit.TOKENS:
+        return bound, _PICO
+    if unit is Unit.COST:
+        return _priced(bound, wanted.input_price), wanted.output_price
+    return (bound, 0) if unit is Unit.INPUT else (0, _PICO)
 
 
-def _fitting(wanted: Reservation, available: int) -> int | None:
-    """The output tokens to grant of those available; None when they are too few for a useful answer."""
+def _fitting(wanted: Reservation, rest: int, need: int, rate: int) -> int | None:
+    """The output tokens to grant of those that the rest pays for; None when they are too few for a useful answer.
+
+    Where the answer costs nothing the input alone must fit, and what takes nothing always does.
+    """
+    if not rate:
+        return 0 if rest >= 0 or need == 0 else None
+    available = rest * _PICO // rate
     if available >= wanted.output:
         return wanted.output
     if available >= wanted.modest:

@@ -1,12 +1,12 @@
 """What a store of sessions and ledgers promises: the interface and the values that cross it.
 
 A session in a store is two things under one key: the **record**, opaque bytes that only `state` can read, replaced by
-compare-and-set; and the **ledger**, counters the store itself adds up so that a budget holds under any concurrency. Every method
-raises `StoreUnavailable` (and nothing else) when the store cannot answer. Stores know nothing of loops.
+compare-and-set; and the **ledger**, counters the store itself adds up so that a budget holds under any concurrency. A team has a ledger
+too, and no record. Every method raises `StoreUnavailable` (and nothing else) when the store cannot answer. Stores know nothing of loops.
 
-Times are epoch seconds of the store's own clock (Redis `TIME`), so that replicas agree. Every key expires after the session's ttl.
-Money is whole nano-dollars, a rate whole pico-dollars per token; both are exact while a ledger stays under nine million dollars and
-a call's worst case under nine thousand.
+Times are epoch seconds of the store's own clock (Redis `TIME`), so that replicas agree. Every key expires after the session's ttl, a
+team's after `TEAM_SECONDS`. Money is whole nano-dollars, a rate whole pico-dollars per token; both are exact while a ledger stays under
+nine million dollars and a call's worst case under nine thousand.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,6 +35,8 @@ class Kind(StrEnum):
     OUTPUT = "output"
     TOKENS = "tokens"
     COST = "cost"
+    CALLS = "calls"
+    SESSIONS = "sessions"
 
 
 class Ceiling(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +53,36 @@ class Ceiling(msgspec.Struct, frozen=True, gc=False):
     until: float | None = None
 
 
+class Account(msgspec.Struct, frozen=True, gc=False):
+    """A ledger besides the session's own from which a call also spends: the team's, every ancestor session's.
+
+    key: names it as a session's key does; an ancestor's is that session's. ceilings, deadline: as in `Reservation`; ceilings None: both as
+    that session was last opened with itself. What an ancestor's headers tightened counts in either case. calls:
+    most calls under way at once. sessions: most different sessions at once; a session is there from its first call until `idle`
+    seconds after its last. member: the session that is counted, if not the one that is opened (the eldest ancestor, so that its children
+    do not count again). team: kept for `TEAM_SECONDS` after its last use, under any pressure.
+    """
+
+    key: bytes
+    ceilings: tuple[Ceiling, ...] | None = None
+    deadline: float | None = None
+    calls: int | None = None
+    sessions: int | None = None
+    idle: float = 300.0
+    member: bytes = b""
+    team: bool = False
+
+    @property
+    def windows(self) -> tuple[str, ...]:
+        """The windows it is charged in, each once."""
+        return windows_of(self.ceilings or ())
+
+
+def windows_of(ceilings: Sequence[Ceiling]) -> tuple[str, ...]:
+    """The windows of ceilings, each once."""
+    return tuple(dict.fromkeys([one.window for one in ceilings if one.window]))
+
+
 class Reservation(msgspec.Struct, frozen=True, gc=False):
     """What one upstream call may cost at most, asked for before it is sent.
 
@@ -59,11 +91,12 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     call of the session had, by the most input tokens per byte (`ratio`) that any had: it lowers the bound to
     `min(input_bound, ceil(known * ratio * 1.1) + body_bytes - known + 512)`, the last for texts that are added on the way. attached:
     tokens that come on top, for what is no text. output: tokens wanted for the answer; modest: what to fall back to when `output` does
-    not fit whole; floor: the least that makes a useful answer. expires_in: seconds until the lease is void.
+    not fit whole; floor: the least that makes a useful answer. expires_in: seconds until the lease is void, see `Store.renew`.
 
     ceilings, deadline: the limits of the session by its policy; deadline in seconds after its first request. tighten,
     tighten_deadline: limits the request's headers ask for; they only ever lower, and stay for the session. steps: 1, or 0 for a call
-    that is no step of the agent's (a title, a token count). input_price, output_price: pico-dollars a token may cost at most.
+    that is no step of the agent's (a title, a token count). input_price, output_price: pico-dollars a token may cost at most. accounts:
+    what else pays, each once, in the order in which they are asked.
     """
 
     lease: str
@@ -82,6 +115,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     steps: int = 1
     input_price: int = 0
     output_price: int = 0
+    accounts: tuple[Account, ...] = ()
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False):
@@ -102,31 +136,50 @@ class Ledger(msgspec.Struct, frozen=True, gc=False):
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
-    """How much of a ceiling in force is used, in its unit: settled, and held by calls under way (the one that is told included)."""
+    """How much of a ceiling in force is used, in its unit: settled, and held by calls under way (the one that is told included).
+
+    account: whose ceiling, by its place in `Reservation.accounts`; -1 is the session.
+    """
 
     ceiling: Ceiling
     spent: int
     reserved: int
+    account: int = -1
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Which limit said no. limit, spent: in the ceiling's unit; for a deadline in seconds, and ceiling is None."""
+    """Which limit said no. limit, spent: in the ceiling's unit; for a deadline in seconds; for calls and sessions how many at once.
+
+    account: as in `Standing`. ceiling: None where it is none.
+    """
 
     kind: Kind
     limit: float
     spent: float
     reserved: int = 0
     ceiling: Ceiling | None = None
+    account: int = -1
+
+
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """That a session's run stands stopped, and the reason (`Settlement.stop`)."""
+
+    session: bytes
+    reason: str
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
     """The answer to `open`, in one round trip: the record, the ledger, and whether the reservation was granted.
 
     record/version: None/0 for a session never committed. ledger: as it stands with this reservation included when granted.
-    standings: every ceiling in force, the headers' included, in the order in which they were asked. deadline: the one in force, seconds
-    after the first request. refused: the first limit that said no (then nothing is reserved). step: this call's number in the session,
-    from 1. output: output tokens granted, None when no ceiling bounds them. last: the ceiling under which no further call of this size
-    would fit, so that this one must be the answer. in_flight: tags of the other live leases, at most 16.
+    standings: every ceiling in force, the headers' included, in the order in which they were asked, the accounts' behind the session's.
+    deadline: the session's in force, seconds after its first request. refused: the first limit that said no (then nothing is reserved
+    anywhere). step: this call's number in the session, from 1. output: output tokens granted, None when no ceiling bounds them. last: the
+    ceiling under which no further call of this size would fit, so that this one must be the answer. in_flight: tags of the other live
+    leases, at most 16. ends_at: when the first deadline passes, the session's or an account's.
+
+    stops: of each account, the reason its own run stands stopped for; "" where it goes on. fallen: the session below this one that
+    was stopped last.
     """
 
     record: bytes | None
@@ -140,17 +193,23 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     output: int | None
     last: Standing | None
     in_flight: tuple[int, ...]
+    ends_at: float | None = None
+    stops: tuple[str, ...] = ()
+    fallen: Stopped | None = None
 
     def limit(self, unit: Unit) -> int | None:
         """The session's ceiling in force for its whole life in that unit."""
-        return next((one.ceiling.limit for one in self.standings if one.ceiling.unit is unit and not one.ceiling.window), None)
+        wanted = (one.ceiling.limit for one in self.standings if one.ceiling.unit is unit and not one.ceiling.window and one.account < 0)
+        return next(wanted, None)
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
     """What a call really cost; ends its lease. Applied once however often it is sent. steps is 1 for a completed call, else 0.
 
     body_bytes: the size of the body whose input tokens these are, 0 when they are no measure. cost: nano-dollars. windows: those of the
-    ceilings that the call was reserved under; it is charged to them, even when they are over.
+    session's ceilings that the call was reserved under, if they have any. accounts: those it was reserved with; they are charged in the
+    windows named there, even when those are over. stop: the reason the session's run stands stopped for from now on, "" when it goes
+    on, None for no news.
     """
 
     lease: str
@@ -160,6 +219,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     body_bytes: int
     cost: int = 0
     windows: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    stop: str | None = None
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
@@ -183,10 +244,15 @@ class Store(Protocol):
         ...
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
-        """Load a session and reserve for one call, atomically. Creates the ledger (and its start time) on first use.
+        """Load a session and reserve for one call, in every ledger that pays or in none. Creates ledgers (and start times) on first use.
 
-        Sent again with the same lease, it replaces that lease's reservation.
+        Sent again with the same lease, it replaces that lease's reservation. One round trip; a second one follows before the answer where
+        an account that is nearly used up is asked again with what the session knows of its bodies, and where a refusal is undone.
         """
+        ...
+
+    async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
+        """Let a living call's lease end only `expires_in` seconds from now, in every ledger; False when one has already let go of it."""
         ...
 
     async def commit(
@@ -199,7 +265,10 @@ class Store(Protocol):
         links: Sequence[bytes],
         ttl: float,
     ) -> Committed:
-        """Settle, then replace the record if its version is still `version` (None leaves it alone), then point `links` at the session."""
+        """Settle, then replace the record if its version is still `version` (None leaves it alone), then point `links` at the session.
+
+        Every ledger that a settlement names charges it once, also when a commit that failed half-way is sent again.
+        """
         ...
 
     async def ping(self) -> None: ...
@@ -218,3 +287,6 @@ MAX_IN_FLIGHT = 16
 
 # How long the counters of a window are kept after its end, for those who look.
 WINDOW_SECONDS = 3600.0
+
+# How long a team's ledger is kept after its last use.
+TEAM_SECONDS = 400 * 86_400.0

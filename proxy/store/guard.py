@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store.contract import SETTLED_SECONDS, Clock, Committed, Opened, Reservation, Settlement, Store
+from proxy.store.contract import SETTLED_SECONDS, Account, Clock, Committed, Opened, Reservation, Settlement, Store
 
 # Failed commits whose settlements are kept for a later delivery, and for how long: well within the time in which the store
 # still knows that it had applied one whose reply was lost.
@@ -97,6 +97,9 @@ class GuardedStore:
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
         return await self._call(lambda: self._store.open(session, reservation, ttl))
+
+    async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
+        return await self._call(lambda: self._store.renew(session, lease, accounts, expires_in))
 
     async def commit(
         self,

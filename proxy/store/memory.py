@@ -6,19 +6,21 @@ No method awaits anything, so each is atomic. The sums of a ledger are in `book`
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from proxy.store.book import Book
 from proxy.store.contract import (
-    MAX_IN_FLIGHT,
     SETTLED_SECONDS,
+    TEAM_SECONDS,
+    Account,
     Clock,
     Committed,
     Opened,
     RandomBytes,
     Reservation,
     Settlement,
+    Stopped,
 )
+from proxy.store.grant import Loaded, lowered, opened, tight, to_undo
 
 # What a session and a link weigh beside the record, for the bound on bytes (measured with tracemalloc, rounded up).
 _SESSION_BYTES = 1024
@@ -54,6 +56,7 @@ class MemoryStore:
         self._max_sessions = max_sessions
         self._bytes = 0
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+        self._teams: dict[bytes, _Session] = {}
         self._links: dict[bytes, bytes] = {}
         self._settled: OrderedDict[tuple[bytes, str], float] = OrderedDict()
 
@@ -70,26 +73,36 @@ class MemoryStore:
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
         now = self._clock()
+        accounts = [(account, self._paying(account, now, ttl)) for account in reservation.accounts]
         entry = self._touch(session, now, ttl)
         book = entry.book
-        book.reap(now)
-        book.release(reservation.lease)
-        others = tuple([held.tag for held in islice(reversed(book.holds.values()), MAX_IN_FLIGHT)])
-        grant = book.reserve(reservation, now)
+        grants = [book.reserve(reservation, now)]
+        loaded = Loaded(entry.record, entry.version, now, book.ledger, book.in_flight(reservation.lease), book.fallen)
+        if accounts:
+            grants += [
+                paying.reserve(reservation, now, account, place, account.member or session)
+                for place, (account, paying) in enumerate(accounts)
+            ]
+            again = lowered(reservation, grants[0])
+            for place in tight(reservation, grants):
+                account, paying = accounts[place]
+                grants[place + 1] = paying.reserve(again, now, account, place, account.member or session)
+            books = [book, *(paying for _, paying in accounts)]
+            for place in to_undo(grants):
+                books[place].undo(reservation.lease)
         self._shrink(now)
-        return Opened(
-            entry.record,
-            entry.version,
-            now,
-            book.ledger,
-            grant.standings,
-            grant.deadline,
-            grant.refused,
-            grant.step,
-            grant.output,
-            None if grant.last is None else grant.standings[grant.last],
-            others,
-        )
+        return opened(loaded, grants)
+
+    async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
+        now = self._clock()
+        entry = self._sessions.get(session)
+        lives = entry is not None and entry.expires > now and entry.book.renew(lease, now + expires_in, now)
+        for account in accounts:
+            ledgers = self._teams if account.team else self._sessions
+            paying = ledgers.get(account.key)
+            if paying is None or not paying.book.renew(lease, now + expires_in, now + account.idle):
+                lives = False
+        return lives
 
     async def commit(
         self,
@@ -104,19 +117,43 @@ class MemoryStore:
         now = self._clock()
         entry = self._touch(session, now, ttl)
         for settlement in settlements:
-            entry.book.release(settlement.lease)
-            if self._mark(session, settlement.lease, now):
-                entry.book.settle(settlement, now)
+            self._settle(session, entry.book, settlement, now, ttl)
         self._link(session, entry, links)
         committed = self._replace(entry, record, version)
         self._shrink(now)
         return committed
+
+    def _settle(self, session: bytes, book: Book, settlement: Settlement, now: float, ttl: float) -> None:
+        """In the session's ledger and in those of its accounts; in each of them once."""
+        book.release(settlement.lease)
+        if self._mark(session, settlement.lease, now):
+            book.charge(settlement, settlement.windows, now)
+            book.learn(settlement)
+        for account in settlement.accounts:
+            paying = self._paying(account, now, ttl)
+            paying.release(settlement.lease)
+            if self._mark(account.key, settlement.lease, now):
+                paying.charge(settlement, account.windows, now)
+                if settlement.stop and not account.team:
+                    paying.fallen = Stopped(session, settlement.stop)
 
     async def ping(self) -> None:
         return None
 
     async def close(self) -> None:
         return None
+
+    def _paying(self, account: Account, now: float, ttl: float) -> Book:
+        """The ledger of an account, made when there is none. A team's is under no pressure; those of teams long gone make room."""
+        if not account.team:
+            return self._touch(account.key, now, ttl).book
+        team = self._teams.get(account.key)
+        if team is None or team.expires <= now:
+            for old in [key for key, one in self._teams.items() if one.expires <= now]:
+                del self._teams[old]
+            team = self._teams[account.key] = _Session(Book(now), 0.0)
+        team.expires = now + TEAM_SECONDS
+        return team.book
 
     def _touch(self, session: bytes, now: float, ttl: float) -> _Session:
         """The live session of that key, made when there is none, now the most recently used."""
@@ -147,16 +184,16 @@ class MemoryStore:
                 return
             self._drop(session)
 
-    def _mark(self, session: bytes, lease: str, now: float) -> bool:
-        """Remember a settlement; False when it was already applied."""
+    def _mark(self, key: bytes, lease: str, now: float) -> bool:
+        """Remember a settlement in a ledger; False when it was already applied."""
         while self._settled:
             oldest, forgotten_at = next(iter(self._settled.items()))
             if forgotten_at > now and len(self._settled) < _MAX_SETTLED:
                 break
             del self._settled[oldest]
-        if (session, lease) in self._settled:
+        if (key, lease) in self._settled:
             return False
-        self._settled[session, lease] = now + SETTLED_SECONDS
+        self._settled[key, lease] = now + SETTLED_SECONDS
         return True
 
     def _link(self, session: bytes, entry: _Session, links: Sequence[bytes]) -> None:

@@ -1,4 +1,7 @@
-"""The same answers from every store: any history of opens and commits reads the same in memory and on a server."""
+"""The same answers from every store: any history of opens, renewals and commits reads the same in memory and on a server.
+
+Three sessions and two teams; a session may pay for another one, and a team for all.
+"""
 
 import asyncio
 import itertools
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.store import Ceiling, Committed, Opened, Refusal, Reservation, Settlement, Store, Unit
+from proxy.store import Account, Ceiling, Kind, Opened, Reservation, Settlement, Stopped, Store, Unit
 from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
 from tests.servers import Server
@@ -30,6 +33,21 @@ _ceilings = st.lists(st.sampled_from(list(Unit)).flatmap(_ceiling), max_size=4, 
 )
 _deadlines = st.none() | st.just(0.0) | st.just(1e6)
 _leases = st.sampled_from([f"lease-{i}" for i in range(8)])
+_sessions = st.sampled_from([b"session 0", b"session 1", b"session 2"])
+_accounts = st.lists(
+    st.builds(Account, _sessions, st.none() | _ceilings, _deadlines)
+    | st.builds(
+        Account,
+        st.sampled_from([b"team 0", b"team 1"]),
+        _ceilings,
+        calls=st.none() | st.integers(0, 5),
+        sessions=st.none() | st.integers(0, 3),
+        member=st.just(b"") | st.just(b"eldest"),
+        team=st.just(True),
+    ),
+    max_size=3,
+    unique_by=lambda one: one.key,
+).map(tuple)
 _opens = st.builds(
     call,
     _leases,
@@ -47,6 +65,7 @@ _opens = st.builds(
     steps=st.integers(0, 1),
     input_price=st.sampled_from([0, 300, 1001]),
     output_price=st.sampled_from([0, 7, 2500]),
+    accounts=_accounts,
 )
 _settlements = st.builds(
     Settlement,
@@ -57,29 +76,52 @@ _settlements = st.builds(
     st.integers(0, 5000),
     st.integers(0, 3000),
     st.lists(st.sampled_from(["day 1", "hour 1", "never opened"]), unique=True).map(tuple),
+    _accounts,
+    st.sampled_from([None, "", "cycle"]),
 )
+_renewals = st.tuples(_leases, _accounts)
 _commits = st.tuples(st.none() | st.sampled_from([b"", b"one", b"two"]), _small, st.lists(_settlements, max_size=3))
-_histories = st.lists(_opens | _commits, max_size=25)
+_Step = Reservation | tuple[str, tuple[Account, ...]] | tuple[bytes | None, int, list[Settlement]]
+_histories = st.lists(st.tuples(_sessions, _opens | _opens | _commits | _renewals), max_size=25)
 
 
-def comparable(answer: Opened | Committed) -> Opened | Committed:
+def comparable(answer: Opened, world: bytes) -> Opened:
     """Without what depends on the store's clock, and on ties in it."""
-    if isinstance(answer, Committed):
-        return answer
     ledger = msgspec.structs.replace(answer.ledger, started_at=0.0)
-    late = answer.refused if answer.refused is None or answer.refused.ceiling is not None else Refusal(answer.refused.kind, 0, 0)
-    return msgspec.structs.replace(answer, now=0.0, ledger=ledger, refused=late, in_flight=tuple(sorted(answer.in_flight)))
+    refused = answer.refused
+    if refused is not None and refused.kind is Kind.DEADLINE:
+        refused = msgspec.structs.replace(refused, spent=0)
+    ends_at = None if answer.ends_at is None else 0.0
+    return msgspec.structs.replace(
+        answer,
+        fallen=None if answer.fallen is None else Stopped(answer.fallen.session.removeprefix(world), answer.fallen.reason),
+        now=0.0,
+        ledger=ledger,
+        ends_at=ends_at,
+        refused=refused,
+        in_flight=tuple(sorted(answer.in_flight)),
+    )
 
 
-async def played(store: Store, session: bytes, history: list[Reservation | tuple[bytes | None, int, list[Settlement]]]) -> list[object]:
+async def played(store: Store, world: bytes, history: list[tuple[bytes, _Step]]) -> list[object]:
+    """The answers to a history in a world of its own."""
+
+    def here(accounts: tuple[Account, ...], session: bytes) -> tuple[Account, ...]:
+        """A session does not pay for itself twice."""
+        return tuple(msgspec.structs.replace(one, key=world + one.key) for one in accounts if one.key != session)
+
     answers: list[object] = []
-    for step in history:
+    for session, step in history:
+        key = world + session
         if isinstance(step, Reservation):
-            answer: Opened | Committed = await store.open(session, step, TTL)
+            wanted = msgspec.structs.replace(step, accounts=here(step.accounts, session))
+            answers.append(comparable(await store.open(key, wanted, TTL), world))
+        elif len(step) == 2:
+            answers.append(await store.renew(key, step[0], here(step[1], session), 600.0))
         else:
             record, version, settlements = step
-            answer = await store.commit(session, record=record, version=version, settlements=settlements, links=(), ttl=TTL)
-        answers.append(comparable(answer))
+            charged = [msgspec.structs.replace(one, accounts=here(one.accounts, session)) for one in settlements]
+            answers.append(await store.commit(key, record=record, version=version, settlements=charged, links=(), ttl=TTL))
     return answers
 
 
@@ -93,9 +135,9 @@ def test_every_store_gives_the_same_answers(servers: dict[str, Server], kind: st
 
         @given(_histories)
         @settings(max_examples=150, deadline=None, database=None)
-        def same(history: list[Reservation | tuple[bytes | None, int, list[Settlement]]]) -> None:
-            session = os.urandom(12) + next(names).to_bytes(4)
-            assert runner.run(played(server, session, history)) == runner.run(played(memory, session, history))
+        def same(history: list[tuple[bytes, _Step]]) -> None:
+            world = os.urandom(12) + next(names).to_bytes(4)
+            assert runner.run(played(server, world, history)) == runner.run(played(memory, world, history))
 
         same()
         runner.run(server.close())

@@ -304,7 +304,7 @@ async def test_keys_expire_and_share_a_slot(admin: "redis.Redis", store: Store) 
     mortal = [key for key in keys if key != "lastcall:secret"]
     own = [key for key in mortal if not key.startswith("lastcall:link:")]
 
-    assert len(keys) == 6
+    assert len(keys) == 5
     assert all(0 < admin.pttl(key) <= TTL * 1000 for key in mortal)
     assert len({key_slot(key.encode()) for key in own}) == 1
 

@@ -58,8 +58,8 @@ async def test_a_named_session_goes_on_under_a_refreshed_key() -> None:
     assert later.key == one.key
     assert later.opened is not None
     assert later.opened.step == 2
-    assert sorted(len(entry.book.holds) for entry in world.store._sessions.values()) == [0, 1]
-    assert set(world.entry(later).book.holds) == {later.lease}
+    assert sorted(len(entry.book.leases) for entry in world.store._sessions.values()) == [0, 1]
+    assert set(world.entry(later).book.leases) == {later.lease}
 
 
 @pytest.mark.parametrize("id", ["c0", "call_0", "call_00000001", "functions.ls:0", "functions.ls2_files_v2:0", "ls_1", "toolu_12345678"])
@@ -72,7 +72,7 @@ async def test_answers_that_anybody_can_have_prove_nothing_to_another_key(id: st
     other = await world.open(looped(made), name="default", caller="key-b")
 
     assert other.key != one.key
-    assert len(world.entry(other).book.holds) == 1
+    assert len(world.entry(other).book.leases) == 1
 
 
 async def test_a_text_answer_proves_nothing_to_another_key() -> None:
@@ -249,8 +249,8 @@ async def test_a_quoted_passage_that_continues_nothing_is_a_new_session() -> Non
 
     assert after.key != before.key
     assert after.label != before.label
-    assert len(world.entry(before).book.holds) == 0
-    assert len(world.entry(after).book.holds) == 1
+    assert len(world.entry(before).book.leases) == 0
+    assert len(world.entry(after).book.leases) == 1
 
 
 async def test_an_unknown_passage_is_a_new_session() -> None:

@@ -98,7 +98,7 @@ async def test_a_further_call_is_reserved_under_a_lease_of_its_own() -> None:
 
     assert opened is not None
     assert opened.step == 2
-    assert set(world.entry(session).book.holds) == {first, session.lease}
+    assert set(world.entry(session).book.leases) == {first, session.lease}
 
 
 # ---- committing
@@ -114,7 +114,7 @@ async def test_what_an_exchange_came_to_is_written_once() -> None:
     assert record is not None
     assert (len(settlements), len(links)) == (1, 1)
     entry = world.entry(session)
-    assert (entry.book.life.steps, entry.book.life.input, entry.book.life.output, entry.book.holds) == (1, 10, 3, {})
+    assert (entry.book.life.steps, entry.book.life.input, entry.book.life.output, entry.book.leases) == (1, 10, 3, {})
 
 
 async def test_a_lost_race_is_run_again_on_what_stands_there() -> None:
@@ -155,7 +155,7 @@ async def test_a_crowd_of_writers_in_one_process_loses_no_record() -> None:
     await asyncio.gather(*(world.commit(session, calls(LS)) for session in opened))
 
     entry = world.entry(opened[0])
-    assert (entry.book.life.steps, entry.book.holds) == (50, {})
+    assert (entry.book.life.steps, entry.book.leases) == (50, {})
     assert len(load(entry.record, opened[0].keys.secret_id()).given) == 50
     assert len(world.store.commits) < 3 * 50
 
@@ -330,7 +330,7 @@ async def test_a_request_refused_half_way_keeps_nothing_reserved() -> None:
     await world.guard.close()
 
     entry = world.entry(session)
-    assert (entry.book.holds, entry.book.life.steps) == ({}, 1)
+    assert (entry.book.leases, entry.book.life.steps) == ({}, 1)
 
 
 def test_failures_name_their_operation() -> None:

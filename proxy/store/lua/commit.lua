@@ -1,56 +1,68 @@
--- Settle calls, then replace the record if its version is still the expected one. Behind ledger.lua; the arithmetic is the one of book.py.
+-- Settle calls in one ledger, then replace the record if its version is still the expected one. Behind ledger.lua; the arithmetic is the
+-- one of book.py.
 --
--- KEYS     1-3 see ledger.lua
---          4 settled: sorted set, settled lease by the time it may be forgotten (s)
+-- KEYS     1, 2 see ledger.lua
+--          3 settled: sorted set, settled lease by the time it may be forgotten (s)
 -- ARGV     1 ttl (ms)  2 1 to replace the record, 0 to leave it  3 the version it is expected at  4 the new record
---          5 how long to remember a settlement (s)  6 how many to remember at most
---          7 … seven for each settlement: lease, steps, input tokens, output tokens, cost, body bytes, windows ("|" between)
+--          5 how long to remember a settlement (s)  6 how many to remember, about
+--          7 … nine for each settlement: lease, steps, input tokens, output tokens, cost, body bytes, windows ("|" between), the reason the
+--          session's run stands stopped for ("" goes on, "=" no news), the stopped session below and its reason ("" for none)
 -- Returns  conflict (0 or 1), version now, record now (only on a conflict)
 
-local settled = KEYS[4]
+local settled = KEYS[3]
 local replace, expected, record = ARGV[2] == '1', tonumber(ARGV[3]), ARGV[4]
 local remember = tonumber(ARGV[5])
 
-local version, started, ratio, known = load('version', 'started', 'ratio', 'known')
-version, ratio, known = tonumber(version) or 0, tonumber(ratio) or 0, tonumber(known) or 0
-local changed = {}
-if not started then
-  changed = {'started', exact(now)}
+local stored = redis.call('HMGET', ledger, 'life', 'started', 'version', 'ratio', 'known')
+life = counters(stored[1])
+local version, ratio, largest = tonumber(stored[3] or 0), tonumber(stored[4] or 0), tonumber(stored[5] or 0)
+
+local changed = stored[2] and {} or {'started', string.format('%.17g', now)}
+local function change(name, value)
+  changed[#changed + 1] = name
+  changed[#changed + 1] = value
 end
 
 if #ARGV > 6 then
-  redis.call('ZREMRANGEBYSCORE', settled, '-inf', now)
-  for i = 7, #ARGV, 7 do
-    local lease, input, bytes = ARGV[i], tonumber(ARGV[i + 2]), tonumber(ARGV[i + 5])
+  for i = 7, #ARGV, 9 do
+    local lease, steps, input, output, cost, bytes, within, stop, fallen = unpack(ARGV, i, i + 8)
     release(lease)
     if redis.call('ZADD', settled, 'NX', now + remember, lease) == 1 then
-      add(life, 0, ARGV[i + 1], input, ARGV[i + 3], ARGV[i + 4])
-      for window in string.gmatch(ARGV[i + 6], '[^|]+') do
-        add(stretch(window), 0, ARGV[i + 1], input, ARGV[i + 3], ARGV[i + 4])
+      add(life, 0, steps, input, output, cost)
+      for window in string.gmatch(within, '[^|]+') do
+        add(stretch(window), 0, steps, input, output, cost)
       end
+      bytes = tonumber(bytes)
       if bytes > 0 then
-        ratio, known = math.max(ratio, input / bytes), math.max(known, bytes)
-        for _, value in ipairs({'ratio', ratio, 'known', known}) do
-          changed[#changed + 1] = value
-        end
+        ratio, largest = math.max(ratio, input / bytes), math.max(largest, bytes)
+        change('ratio', string.format('%.17g', ratio))
+        change('known', largest)
+      end
+      if stop ~= '=' then
+        change('stop', stop)
+      end
+      if fallen ~= '' then
+        change('fallen', fallen)
       end
     end
   end
-  redis.call('ZREMRANGEBYRANK', settled, 0, -tonumber(ARGV[6]) - 1)
+  if time[2] % 8 == 0 then -- now and then is enough
+    redis.call('ZREMRANGEBYSCORE', settled, '-inf', now)
+    redis.call('ZREMRANGEBYRANK', settled, 0, -tonumber(ARGV[6]) - 1)
+  end
   redis.call('PEXPIRE', settled, remember * 1000)
 end
 
 local conflict = false
 if replace and version == expected then
   version = version + 1
-  for _, value in ipairs({'version', version, 'record', record}) do
-    changed[#changed + 1] = value
-  end
+  change('version', version)
+  change('record', record)
 elseif replace then
   -- The very record asked for, one version on, is this commit sent again after its reply was lost.
   conflict = not (version == expected + 1 and redis.call('HGET', ledger, 'record') == record)
 end
-store(changed, tonumber(ARGV[1]))
+store(changed, tonumber(ARGV[1]), not stored[2])
 
 if conflict then
   return {1, version, redis.call('HGET', ledger, 'record')}

@@ -1,52 +1,61 @@
 #!lua
 -- What every script on a ledger begins with: its counters, its windows, its leases. The arithmetic is the one of book.py.
 --
--- KEYS     1 ledger: hash of the record, its version, the counters and limits that stay
+-- KEYS     1 ledger: hash, see below
 --          2 leases: sorted set, lease by the time it expires (s)
---          3 holds: hash, lease -> "steps:input:output:cost:tag:window|window…"
 --
--- Counters are fields named as in COUNTERS, those of a window behind its name and a space. The field `windows` lists every window that has
--- counters, "end|name;" each, the end in epoch seconds.
+-- Fields of the ledger: `life`, the counters of its whole life, "steps input output cost", settled, and the same four again, held; `in
+-- <window>`, those of a window, and its end (s) behind them; `hold <lease>`, what a call under way holds:
+-- "steps:input:output:cost:tag:member:window|window…", without a tag where the ledger pays for another session's call, the member being
+-- the session that counts as being there, behind a "+" if that lease brought it; the record and its version; `started` (s); `ratio` and
+-- `known`, what the session's bodies taught; `ceilings` and `deadline`, with which the session was last opened; `tightened` and
+-- `tightened_deadline`, what its headers asked for; `stop`, the reason its run stands stopped for; `fallen`, "session reason" of the
+-- descendant that was stopped last.
 
-local ledger, leases, holds = KEYS[1], KEYS[2], KEYS[3]
-local COUNTERS = {'steps', 'input', 'output', 'cost', 'held_steps', 'held_input', 'held_output', 'held_cost'}
-local STEPS, INPUT, OUTPUT, COST, HELD = 1, 2, 3, 4, 4 -- places in a stretch; what is held stands HELD places on
+local ledger, leases = KEYS[1], KEYS[2]
+local STEPS, INPUT, OUTPUT, COST, HELD = 1, 2, 3, 4, 4 -- places among counters; what is held stands HELD places on
 local WINDOW_SECONDS = 3600 -- how long a window's counters stay after its end, for those who look
+local HOLD = '^(%d+):(%d+):(%d+):(%d+):([^:]*):([^:]*):(.*)$'
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
 
-local function exact(number)
-  return number and string.format('%.17g', number)
+local life -- the script that follows reads it first
+local windows, idle = {}, false
+
+local function counters(text)
+  if not text then
+    return {0, 0, 0, 0, 0, 0, 0, 0}
+  end
+  local a, b, c, d, e, f, g, h, ended = string.match(text, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) ?(.*)$')
+  return {a + 0, b + 0, c + 0, d + 0, e + 0, f + 0, g + 0, h + 0, ended = tonumber(ended)}
 end
 
-local life, windows, ends, windows_changed, idle = {}, {}, {}, false, false
+local function text_of(numbers)
+  return string.format('%d %d %d %d %d %d %d %d', unpack(numbers))
+end
 
--- Read the counters of the whole life, and further fields of the ledger, in one command. Returns the values of those.
-local function load(...)
-  local fields = {'windows', ...}
-  local first = #fields
-  for place, name in ipairs(COUNTERS) do
-    fields[first + place] = name
+local function hold_nothing(numbers)
+  for place = HELD + 1, 2 * HELD do
+    numbers[place] = 0
   end
-  local stored = redis.call('HMGET', ledger, unpack(fields))
-  for place = 1, #COUNTERS do
-    life[place] = tonumber(stored[first + place]) or 0
-  end
-  if stored[1] then
-    for ended, name in string.gmatch(stored[1], '([^|]*)|([^;]*);') do
-      ends[name] = tonumber(ended)
+end
+
+-- The counters of a window, nil if it has none.
+local function known(window)
+  local found = windows[window]
+  if not found then
+    local text = redis.call('HGET', ledger, 'in ' .. window)
+    if not text then
+      return nil
+    end
+    found = counters(text)
+    windows[window] = found
+    if idle then
+      hold_nothing(found)
     end
   end
-  return unpack(stored, 2, first)
-end
-
-local function counters_of(window)
-  local fields = {}
-  for place, name in ipairs(COUNTERS) do
-    fields[place] = window .. ' ' .. name
-  end
-  return fields
+  return found
 end
 
 -- The counters of a window. One that is new makes room: those long over go. Of an unknown end, it is over now.
@@ -54,92 +63,62 @@ local function stretch(window, ended)
   if window == '' then
     return life
   end
-  if not ends[window] then
-    for old, at in pairs(ends) do
-      if at + WINDOW_SECONDS <= now then
-        redis.call('HDEL', ledger, unpack(counters_of(old)))
-        ends[old], windows[old] = nil, nil
+  local found = known(window)
+  if not found then
+    for _, field in ipairs(redis.call('HKEYS', ledger)) do
+      if string.sub(field, 1, 3) == 'in ' and counters(redis.call('HGET', ledger, field)).ended + WINDOW_SECONDS <= now then
+        redis.call('HDEL', ledger, field)
+        windows[string.sub(field, 4)] = nil
       end
     end
-    ends[window], windows_changed = ended or now, true
-  elseif ended and ended ~= ends[window] then
-    ends[window], windows_changed = ended, true
-  end
-  local found = windows[window]
-  if not found then
-    found = redis.call('HMGET', ledger, unpack(counters_of(window)))
-    for place = 1, #COUNTERS do
-      found[place] = not (idle and place > HELD) and tonumber(found[place]) or 0
-    end
+    found = counters()
+    found.ended = now
     windows[window] = found
   end
+  found.ended = ended or found.ended
   return found
 end
 
-local function add(counters, first, steps, input, output, cost)
-  counters[first + STEPS] = counters[first + STEPS] + steps
-  counters[first + INPUT] = counters[first + INPUT] + input
-  counters[first + OUTPUT] = counters[first + OUTPUT] + output
-  counters[first + COST] = counters[first + COST] + cost
+local function add(numbers, first, steps, input, output, cost)
+  numbers[first + STEPS] = numbers[first + STEPS] + steps
+  numbers[first + INPUT] = numbers[first + INPUT] + input
+  numbers[first + OUTPUT] = numbers[first + OUTPUT] + output
+  numbers[first + COST] = numbers[first + COST] + cost
 end
 
--- End a lease, if it lives, and give back what it held.
+-- End a lease, if it lives, and give back what it held. Returns the member it spoke for.
 local function release(lease)
-  local hold = redis.call('HGET', holds, lease)
+  local hold = redis.call('HGET', ledger, 'hold ' .. lease)
+  if not hold then
+    return ''
+  end
   redis.call('ZREM', leases, lease)
-  if hold then
-    redis.call('HDEL', holds, lease)
-    local steps, input, output, cost, within = string.match(hold, '^(%d+):(%d+):(%d+):(%d+):[^:]*:(.*)$')
-    add(life, HELD, -steps, -input, -output, -cost)
-    for window in string.gmatch(within, '[^|]+') do
-      if ends[window] then
-        add(stretch(window), HELD, -steps, -input, -output, -cost)
-      end
+  redis.call('HDEL', ledger, 'hold ' .. lease)
+  local steps, input, output, cost, _, member, within = string.match(hold, HOLD)
+  add(life, HELD, -steps, -input, -output, -cost)
+  for window in string.gmatch(within, '[^|]+') do
+    local numbers = known(window)
+    if numbers then
+      add(numbers, HELD, -steps, -input, -output, -cost)
     end
   end
+  return member
 end
 
--- How many calls are under way. None: nothing is held, also when the server evicted the leases.
-local function calls_under_way()
-  local calls = redis.call('ZCARD', leases)
-  if calls == 0 then
-    idle = true
-    for _, counters in pairs(windows) do
-      for place = HELD + 1, #COUNTERS do
-        counters[place] = 0
-      end
-    end
-    for place = HELD + 1, #COUNTERS do
-      life[place] = 0
-    end
-  end
-  return calls
-end
-
--- Write the counters back, beside the fields in `changed` (name, value, name, value, …), and keep all that belongs to the ledger as long as
--- the ledger, at least `ttl` (ms) from now. A shorter ttl takes no life away.
-local function store(changed, ttl)
-  for place, name in ipairs(COUNTERS) do
-    changed[#changed + 1] = name
-    changed[#changed + 1] = life[place]
-  end
-  for window, counters in pairs(windows) do
-    for place, name in ipairs(counters_of(window)) do
-      changed[#changed + 1] = name
-      changed[#changed + 1] = counters[place]
-    end
-  end
-  if windows_changed then
-    local list = {}
-    for window, ended in pairs(ends) do
-      list[#list + 1] = exact(ended) .. '|' .. window .. ';'
-    end
-    changed[#changed + 1] = 'windows'
-    changed[#changed + 1] = table.concat(list)
+-- Write back the counters, beside the fields in `changed` (name, value, name, value, …), and keep the ledger for at least `ttl` (ms) from
+-- now. A shorter ttl takes no life away. Returns the text of the counters.
+local function store(changed, ttl, new)
+  local last, text = #changed, text_of(life)
+  changed[last + 1], changed[last + 2] = 'life', text
+  for window, numbers in pairs(windows) do
+    last = last + 2
+    changed[last + 1], changed[last + 2] = 'in ' .. window, text_of(numbers) .. string.format(' %.17g', numbers.ended)
   end
   redis.call('HSET', ledger, unpack(changed))
-  local left = math.max(redis.call('PTTL', ledger), ttl)
-  for _, key in ipairs({ledger, leases, holds}) do
-    redis.call('PEXPIRE', key, left)
+  if new then
+    redis.call('PEXPIRE', ledger, ttl)
+  else
+    redis.call('PEXPIRE', ledger, ttl, 'GT')
   end
+  return text
 end

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store import Committed, GuardedStore, Opened, Reservation, Settlement
+from proxy.store import Account, Committed, GuardedStore, Opened, Reservation, Settlement
 from proxy.store.contract import SETTLED_SECONDS
 from proxy.store.memory import MemoryStore
 
@@ -60,6 +60,10 @@ class Moody(MemoryStore):
     ) -> Committed:
         await self._meet()
         return await super().commit(session, record=record, version=version, settlements=settlements, links=links, ttl=ttl)
+
+    async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
+        await self._meet()
+        return await super().renew(session, lease, accounts, expires_in)
 
     async def ping(self) -> None:
         await self._meet()
@@ -118,6 +122,7 @@ async def test_answers_pass_through(guarded: Guarded) -> None:
     await guarded.store.commit(b"session", record=b"r", version=0, settlements=(), links=[b"link"], ttl=60.0)
 
     assert (opened.step, await guarded.store.find([b"link"])) == (1, b"session")
+    assert await guarded.store.renew(b"session", RESERVATION.lease, (), 60.0)
     assert guarded.store.up
     assert guarded.changes == []
 

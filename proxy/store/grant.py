@@ -1,0 +1,153 @@
+"""What ledgers say to a reservation, one by one, and what their answers come to together. Shared by the stores; pure.
+
+The session's ledger is asked together with every account's, in one round trip, so that none knows what another says. Each holds what it
+granted itself; the call gets the least of all; one refusal undoes the rest.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.store.contract import Kind, Ledger, Opened, Refusal, Reservation, Standing, Stopped, Unit
+
+_BOUNDED = frozenset({Kind.INPUT, Kind.TOKENS, Kind.COST})  # ceilings under which a lower bound of the input leaves more room
+
+
+class Hold(msgspec.Struct, frozen=True, gc=False):
+    """What a call holds of a ledger while its lease lives."""
+
+    steps: int
+    input: int
+    output: int
+    cost: int
+
+    def of(self, unit: Unit) -> int:
+        """How much of that it is under a ceiling of that unit."""
+        match unit:
+            case Unit.STEPS:
+                return self.steps
+            case Unit.INPUT:
+                return self.input
+            case Unit.OUTPUT:
+                return self.output
+            case Unit.TOKENS:
+                return self.input + self.output
+            case Unit.COST:
+                return self.cost
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """What one ledger says. standings: of its ceilings in force, this call's hold included. hold: None when it is refused.
+
+    bound: the most input tokens that the call may have, as far as this ledger knows. ends: when its deadline passes, epoch seconds.
+    stop: the reason its session's run stands stopped for.
+    """
+
+    step: int
+    bound: int
+    standings: tuple[Standing, ...]
+    deadline: float | None
+    ends: float | None
+    refused: Refusal | None
+    output: int | None
+    last: Standing | None
+    hold: Hold | None
+    stop: str = ""
+
+
+class Loaded(msgspec.Struct, frozen=True, gc=False):
+    """What `open` reads of the session beside the grants."""
+
+    record: bytes | None
+    version: int
+    now: float
+    ledger: Ledger
+    in_flight: tuple[int, ...]
+    fallen: Stopped | None = None
+
+
+def tight(wanted: Reservation, grants: Sequence[Grant]) -> list[int]:
+    """The accounts, by their places, to be asked once more with the bound that the session's own ledger knows.
+
+    They first hold the bound that the body's size gives, several times what a session's bodies come to, and what comes of that near a
+    limit is no verdict: a refusal, a short answer, a last call. Nothing to ask where a refusal has another reason.
+    """
+    own = grants[0]
+    if own.bound >= wanted.input_bound + wanted.attached:
+        return []
+    refusals = [grant.refused.kind for grant in grants if grant.refused is not None]
+    if own.refused is not None or not _BOUNDED.issuperset(refusals):
+        return []
+    return [place for place, grant in enumerate(grants[1:]) if _is_tight(grant, wanted)]
+
+
+def _is_tight(grant: Grant, wanted: Reservation) -> bool:
+    if grant.refused is not None or (grant.output is not None and grant.output < wanted.output):
+        return True
+    return grant.last is not None and Kind(grant.last.ceiling.unit) in _BOUNDED
+
+
+def lowered(wanted: Reservation, own: Grant) -> Reservation:
+    """The same reservation with the session's own bound of the input."""
+    return msgspec.structs.replace(wanted, input_bound=own.bound - wanted.attached)
+
+
+def to_undo(grants: Sequence[Grant]) -> list[int]:
+    """The grants, by their places among them, that another ledger's refusal undoes."""
+    if all(grant.refused is None for grant in grants):
+        return []
+    return [place for place, grant in enumerate(grants) if grant.hold is not None]
+
+
+def opened(loaded: Loaded, grants: Sequence[Grant]) -> Opened:
+    """The answer to `open`: the session's grant first, then those of the accounts in their order."""
+    own = grants[0]
+    refused, output, last = own.refused, own.output, own.last
+    ledger, standings, ends = loaded.ledger, own.standings, own.ends
+    stops: tuple[str, ...] = ()
+    if len(grants) > 1:
+        refused = next((grant.refused for grant in grants if grant.refused is not None), None)
+        output = min((grant.output for grant in grants if grant.output is not None), default=None)
+        last = next((grant.last for grant in grants if grant.last is not None), None)
+        ends = min((grant.ends for grant in grants if grant.ends is not None), default=None)
+        stops = tuple([grant.stop for grant in grants[1:]])
+        if refused is not None:
+            output = last = None
+            grants = [_undone(grant) for grant in grants]
+            ledger = _without(ledger, own.hold)
+        standings = tuple([standing for grant in grants for standing in grant.standings])
+    return Opened(
+        loaded.record,
+        loaded.version,
+        loaded.now,
+        ledger,
+        standings,
+        own.deadline,
+        refused,
+        own.step,
+        output,
+        last,
+        loaded.in_flight,
+        ends,
+        stops,
+        loaded.fallen,
+    )
+
+
+def _undone(grant: Grant) -> Grant:
+    if grant.hold is None:
+        return grant
+    hold = grant.hold
+    freed = [msgspec.structs.replace(one, reserved=one.reserved - hold.of(one.ceiling.unit)) for one in grant.standings]
+    return msgspec.structs.replace(grant, standings=tuple(freed))
+
+
+def _without(ledger: Ledger, hold: Hold | None) -> Ledger:
+    if hold is None:
+        return ledger
+    return msgspec.structs.replace(
+        ledger,
+        reserved_steps=ledger.reserved_steps - hold.steps,
+        reserved_tokens=ledger.reserved_tokens - hold.input - hold.output,
+        reserved_cost=ledger.reserved_cost - hold.cost,
+    )
