@@ -1,8 +1,8 @@
 """A streamed answer on its way from the upstream to the client.
 
-Forwarded event by event as it arrives, followed by the dialect's reader beside that, never before it. Two cases look first: an armed
-stream holds everything from its first tool call on until it is whole, and any stream holds a message that repeats a tool so
-often that the next call may have to be cut.
+Forwarded event by event as it arrives, followed by the dialect's reader beside that, never before it. Three cases look first: an armed
+stream holds everything from its first tool call on until it is whole, any stream holds a message that repeats a tool so often that the
+next call may have to be cut, and where no tool can be called the newest text waits while it may still become tool markup.
 """
 
 import asyncio
@@ -13,14 +13,18 @@ from proxy.dialects.sse import Splitter
 from proxy.engine import runaway
 from proxy.models import Answer
 from proxy.policy import Policy
+from proxy.watch import Watch
+
+_NOTHING = b":\n\n"
 
 
 class Forwarder:
     """One stream. write: sends bytes to the client. ending: told the answer before its last event goes out. objects: whether the calls so
-    far must be cut. mute: nothing may go out before the decision.
+    far must be cut. mute: nothing may go out before the decision. watch: follows the text.
 
     held: events not let go; holding: from some event on nothing was. spoke: events with data went out; called: calls among them, before
-    holding began; sent: how far the stream had come then, in the reader's own words. cut: the upstream need not go on.
+    holding began; sent: how far the stream had come then, in the reader's own words. said: the text that went out. cut: the
+    upstream need not go on.
     """
 
     def __init__(
@@ -31,6 +35,7 @@ class Forwarder:
         armed: bool,
         strip_usage: bool,
         mute: bool,
+        watch: Watch | None = None,
         write: Callable[[bytes], Awaitable[None]],
         ending: Callable[[Answer], None],
         objects: Callable[[Answer], bool],
@@ -42,6 +47,10 @@ class Forwarder:
         self.called = False
         self.sent: object = None
         self.cut = False
+        self._watch = watch
+        self._waiting: list[bytes] = []
+        self._said: list[str] = []
+        self._unsaid: list[str] = []
         self._dialect = dialect
         self._policy = policy
         self._armed = armed
@@ -52,11 +61,16 @@ class Forwarder:
         self._splitter = Splitter()
         self._due = 0  # calls begun at the next look
 
+    @property
+    def said(self) -> str:
+        return "".join(self._said)
+
     async def take(self, chunk: bytes) -> None:
         """Passes on what a chunk completes."""
         events = self._splitter.feed(chunk)
         coming = sum([event.count(b'"name"') for event in events])
-        if self._armed or self.holding or runaway(self._policy, self.reader.begun, coming=coming):
+        looks = self._watch is not None and (self._watch.first or any(self._dialect.terminator in event for event in events))
+        if looks or self._armed or self.holding or runaway(self._policy, self.reader.begun, coming=coming):
             for event in events:
                 await self._look_first(event)
                 if self.cut:
@@ -69,6 +83,15 @@ class Forwarder:
         rest = self._splitter.rest()
         if rest and not self.cut:
             await self._look_first(rest)
+        if self._waiting and self._watch is not None:
+            self._watch.finish()
+            if self._watch.spoiled:
+                self.holding, self.held, self._waiting = True, self._waiting, []
+            else:
+                await self._release(b"")
+        if self.cut and not self.holding:  # all that was read went out: the stream stands behind it
+            self.reader.feed(_NOTHING)
+            self.sent = self.reader.sent()
 
     async def _pass_on(self, events: list[bytes]) -> None:
         out = b"".join(self._shown(events))
@@ -93,6 +116,16 @@ class Forwarder:
     def _follow(self, events: list[bytes]) -> None:
         for event in events:
             self.reader.feed(event)
+            self._said.append(self.reader.said)
+            self._listen()
+
+    def _listen(self) -> None:
+        """Follows the text that the event just read added; one that has no end is cut after it."""
+        if self._watch is None or self.reader.begun or not self.reader.said:
+            return
+        self._watch.take(self.reader.said)
+        if self._watch.endless and not self.cut:
+            self.cut = True
 
     def _shown(self, events: list[bytes]) -> list[bytes]:
         return [self._dialect.without_usage(event) for event in events] if self._strip else events
@@ -101,14 +134,37 @@ class Forwarder:
         begun = self.reader.begun
         called = bool(begun)
         self.reader.feed(event)
-        if not self.holding and ((self._armed and self.reader.holds_call) or runaway(self._policy, begun)):
-            self.holding, self.called, self.sent = True, called, self.reader.sent()
+        self._listen()
+        if self._waiting and self._watch is not None and self.reader.holds_call:  # the end: no more text can decide
+            self._watch.finish()
+        if not self.holding and self._must_hold(begun):
+            self.holding, self.called = True, called
+            self.sent = self.sent if self._waiting else self.reader.sent()
+            self.held, self._waiting = self._waiting, []
         out = self._dialect.without_usage(event) if self._strip else event
-        if not self.holding:
-            if self._dialect.terminator in out:
-                self._announce_end()
-            await self._let_go(out)
-            return
+        if self.holding:
+            self._hold(out, begun)
+        elif self._watch is not None and self._watch.waiting:
+            self.sent = self.sent if self._waiting else self.reader.sent()
+            self._waiting.append(out)
+            self._unsaid.append(self.reader.said)
+        else:
+            await self._release(out)
+
+    def _must_hold(self, begun: dict[str, int]) -> bool:
+        if self._watch is not None and self._watch.spoiled:
+            return True
+        return (self._armed and self.reader.holds_call) or runaway(self._policy, begun)
+
+    async def _release(self, out: bytes) -> None:
+        """Lets an event go, and those that waited before it."""
+        if self._dialect.terminator in out:
+            self._announce_end()
+        self._said += [*self._unsaid, self.reader.said if out else ""]
+        out, self._waiting, self._unsaid = b"".join([*self._waiting, out]), [], []
+        await self._let_go(out)
+
+    def _hold(self, out: bytes, begun: dict[str, int]) -> None:
         self.held.append(out)
         total = sum(begun.values())
         if total >= self._due and runaway(self._policy, begun):

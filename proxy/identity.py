@@ -34,7 +34,7 @@ class Tighten(msgspec.Struct, frozen=True, gc=False):
 class Identity(msgspec.Struct, frozen=True, gc=False):
     """caller: the secret the caller showed, "" without one; never stored or logged. team: whose key it is, "" without teams.
 
-    session: the client's id, None when it sent none.
+    session: the client's id, None when it sent none. stage: a name from the configuration.
     source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again.
     """
 
@@ -45,6 +45,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     retry: bool
     tighten: Tighten
     team: str = ""
+    stage: str | None = None
 
 
 # Headers of known clients, by a word of their user agent: (session headers, lane headers). From measurements of each client.
@@ -88,7 +89,7 @@ def identify(
     lane = _own(headers, "x-lastcall-lane") or _lane(headers, agent)
     retries = headers.get("x-stainless-retry-count", "0")
     retry = retries.isdecimal() and retries.strip("0") != ""
-    return Identity(caller_of(headers), session, source, lane, retry, _tighten(headers), team)
+    return Identity(caller_of(headers), session, source, lane, retry, _tighten(headers), team, _own(headers, "x-lastcall-stage"))
 
 
 def _own(headers: Mapping[str, str], name: str) -> str | None:

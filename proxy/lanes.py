@@ -29,6 +29,7 @@ from proxy.trail import (
     looks_failed,
 )
 
+REST_SECONDS = 900.0  # a lane that nobody asked in for so long is taken up on purpose: no loop pauses
 LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
 
@@ -69,6 +70,8 @@ class Place(msgspec.Struct, gc=False):
 def absorb(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker, *, whole: bool) -> Place:
     """Finds the lane, joins it with the history, and reads the trail: of the current run, or (`whole`) of all the session did."""
     lane = _lane_of(record, request, history, prints, asker)
+    if lane.used and asker.began - lane.used > REST_SECONDS:
+        lane.rested = len(history.messages)
     lane.used = asker.began
     run = _run_start(lane, request, history, prints)
     if any(user.before == lane.run for user in history.users):

@@ -39,12 +39,17 @@ class Reason(StrEnum):
     TRUNCATED_OUTPUT = "truncated_output"
     TOOL_FAILURES = "tool_failures"
     TOOL_MARKUP = "tool_markup"
+    EXPECT = "expect"
     STEP_BUDGET = "step_budget"
     TOKEN_BUDGET = "token_budget"
     COST_BUDGET = "cost_budget"
     DEADLINE = "deadline"
     TEAM_BUDGET = "team_budget"
     OPERATOR = "operator"
+
+
+TEXT_REASONS = frozenset({Reason.REPEATED_TEXT, Reason.EMPTY_OUTPUT, Reason.TRUNCATED_OUTPUT, Reason.TOOL_MARKUP})
+"""Those about what answers say, with or without tools, instead of about calls."""
 
 
 class Role(StrEnum):
@@ -105,6 +110,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     hints: dict[str, str] = {}
     attachments: int = 0
     picture_bytes: int = 0
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the answer may call a tool."""
+        return bool(self.tools) and not self.tools_off
 
     @property
     def text_bytes(self) -> int:

@@ -5,10 +5,10 @@ result it speaks of, read from the request's own history.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from proxy.models import Allowance, Finding, Reason, Request, text_of
+from proxy.models import TEXT_REASONS, Allowance, Finding, Reason, Request, text_of
 from proxy.policy import Policy
 from proxy.state import Nudge
 from proxy.trail import History
@@ -30,12 +30,14 @@ def nudge_text(nudge: Nudge, request: Request, history: History, policy: Policy)
     if policy.nudge.text is not None:
         values = {"tool": nudge.tool, "count": str(nudge.count), "result": result, "finish_tool": finish or "", "reason": str(nudge.reason)}
         return f"{NUDGE_MARK} " + policy.nudge.text.format_map(values)  # `config` allows these names alone, without attributes
+    if nudge.reason in TEXT_REASONS:
+        return f"{NUDGE_MARK} {_text_observation(nudge)} {_text_advice(nudge.reason, finish)} {_HONEST}"
     answer = f"call {finish} with what you have" if finish else "give your answer with what you have"
     came_back = f' The last result began: "{result}".' if result else ""
     return (
         f"{NUDGE_MARK} {_observation(nudge)}{came_back} What these results say is likely all there is; the same call will say it again. "
         f"It is time to wrap up: take one different step if something specific is still missing, otherwise {answer}. "
-        "If the task cannot be done, saying so and why is a good answer."
+        f"{_HONEST}"
     )
 
 
@@ -46,6 +48,44 @@ def _budget_notice(budget: Allowance, finish: str | None) -> str:
         f"{BUDGET_MARK} {share} % of {_OWNERS[budget.scope]} budget of {_amount(budget)} is used. "
         f"The work ends where it is when the rest is used up: do what matters most first, and keep enough for {answer}."
     )
+
+
+_HONEST = "If the task cannot be done, saying so and why is a good answer."
+
+
+def _text_observation(nudge: Nudge) -> str:
+    """What the newest answers had in common."""
+    several = nudge.count > 1
+    match nudge.reason:
+        case Reason.EMPTY_OUTPUT:
+            return (
+                f"The last {nudge.count} answers were empty: no text and no tool call arrived." if several else "The last answer was empty."
+            )
+        case Reason.TRUNCATED_OUTPUT:
+            lost = f"the call of {nudge.tool} in it is incomplete and was not carried out" if nudge.tool else "it said the same as before"
+            which = f"The last {nudge.count} answers were" if several else "The last answer was"
+            return f"{which} cut off at the output limit; {lost}."
+        case Reason.TOOL_MARKUP:
+            times = f"The last {nudge.count} answers" if several else "The last answer"
+            return f"{times} held a tool call written as text; nothing was carried out."
+        case _:
+            return f"The last {nudge.count} answers said the same, and nothing was done in between."
+
+
+def _text_advice(reason: Reason, finish: str | None) -> str:
+    """The concrete next step."""
+    end = f"call {finish}" if finish else "give the final answer"
+    match reason:
+        case Reason.EMPTY_OUTPUT:
+            return f"Write something visible now: in one sentence where the task stands, then the next step; if nothing is left, {end}."
+        case Reason.TRUNCATED_OUTPUT:
+            return (
+                "Say less at once: split the work into several smaller calls, such as a file written in parts, and keep explanations short."
+            )
+        case Reason.TOOL_MARKUP:
+            return f"Make the call through the tool interface of this conversation; if none is needed any more, {end} in plain sentences."
+        case _:
+            return f"If a step is left, take it now with a tool call instead of announcing it; otherwise {end} with what you have."
 
 
 def _observation(nudge: Nudge) -> str:
@@ -83,6 +123,14 @@ def why(finding: Finding) -> str:
             return f"the same {len(finding.calls)} tool calls went round {times} without anything new"
         case Reason.PARALLEL_REPEAT:
             return f"one message repeated the same call of {finding.tool} {times}"
+        case Reason.REPEATED_TEXT:
+            return f"the model said the same {times} and did nothing in between"
+        case Reason.EMPTY_OUTPUT:
+            return f"the model answered with nothing {times} in a row"
+        case Reason.TRUNCATED_OUTPUT:
+            return f"the model's answer was cut off at the output limit {times} in a row"
+        case Reason.TOOL_MARKUP:
+            return f"the model wrote tool calls as text {times} in a row, which carries nothing out"
         case _ if not finding.calls:
             return f"{finding.tool} of this session were stopped {times}"
         case _:
@@ -152,6 +200,43 @@ _FIRMNESS = (
 def wrap_up_instruction(cause: str, attempt: int) -> str:
     """What asks the model to conclude; firmer with each attempt, from 0."""
     return f"{STOP_MARK} This run ends here: {cause}. {_FIRMNESS[min(attempt, len(_FIRMNESS) - 1)]}"
+
+
+def why_flaw(finding: Finding) -> str:
+    """What was wrong with one answer's text, in one clause."""
+    match finding.reason:
+        case Reason.TOOL_MARKUP:
+            return "the model wrote a tool call as text where no tool can be called"
+        case Reason.REPEATED_TEXT:
+            return "the model wrote one passage again and again"
+        case _:
+            return "the answer is not what its stage expects"
+
+
+def cut_line(cause: str) -> str:
+    """The line that says that an answer is not all that the model wrote."""
+    return f"{STOP_MARK} Lastcall cut this answer: {cause}."
+
+
+def mended_message(cause: str) -> str:
+    """The same for the `message` of the `lastcall` object."""
+    return f"Lastcall changed this answer: {cause}."
+
+
+_AGAIN = (
+    "Nothing was carried out and nobody saw it. Answer again in plain text, from what is known already.",
+    "No tool is available in this turn and tool syntax is discarded. Write the answer in plain sentences, nothing else.",
+    "Only plain sentences are accepted. Write two or three that answer as far as possible, or say that it cannot be done.",
+)
+
+
+def again_instruction(reason: Reason, contains: Sequence[str], excludes: Sequence[str], *, attempt: int) -> str:
+    """What asks for an answer once more; firmer with each attempt, from 0."""
+    if reason is not Reason.EXPECT:
+        return f"{NUDGE_MARK} Your last answer held a tool call written as text. {_AGAIN[min(attempt, len(_AGAIN) - 1)]}"
+    must = [f'contain "{part}"' for part in contains] + [f'not contain "{part}"' for part in excludes]
+    firm = "Write the whole answer" if attempt == 0 else "This is a strict requirement: write the whole answer"
+    return f"{NUDGE_MARK} The answer must {' and '.join(must)}, character for character. {firm} again so that it does."
 
 
 def joined(parts: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from proxy.config import BudgetsConfig, NudgeConfig, PolicyConfig, PolicyRules, Rungs, ToolConfig, WrapUpConfig
+from proxy.errors import BadRequest
 from proxy.models import Reason
 from proxy.prices import nano
 
@@ -105,6 +106,14 @@ class WrapUpRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """What an answer's text must hold, and what it must not, as plain text."""
+
+    contains: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Budgets:
     """Per session. None: no limit; 0: none at all. tokens: input and output together. cost in nano-dollars, deadline in seconds."""
 
@@ -120,6 +129,10 @@ DEFAULT_LADDERS: dict[Reason, Ladder] = {
     Reason.REPEATED_CALL: Ladder(3, 5),
     Reason.CYCLE: Ladder(3, 5),
     Reason.PARALLEL_REPEAT: Ladder(5, 16),
+    Reason.REPEATED_TEXT: Ladder(3, 5),
+    Reason.EMPTY_OUTPUT: Ladder(2, 4),
+    Reason.TRUNCATED_OUTPUT: Ladder(1, 4),
+    Reason.TOOL_MARKUP: Ladder(1, 4),
 }
 
 DEFAULT_FINISH_TOOLS = ("finish_exploration", "attempt_completion", "final_answer", "submit", "finish")
@@ -139,8 +152,18 @@ class Policy:
     nudge: NudgeRule = NudgeRule()
     on_stop: OnStop = OnStop.WRAP_UP
     wrap_up: WrapUpRule = WrapUpRule()
+    stages: dict[str, Expectation] = field(default_factory=dict)
     budgets: Budgets = Budgets()
     unpriced: Unpriced = Unpriced.ALLOW
+
+    def stage(self, name: str | None) -> Expectation | None:
+        """What the stage of that name expects of an answer. Raises `BadRequest` for one that is not configured."""
+        if name is None:
+            return None
+        if name not in self.stages:
+            known = ", ".join(sorted(self.stages)) or "none"
+            raise BadRequest(f"header 'x-lastcall-stage' names {name[:80]!r}, which is not under policy.stages; known here: {known}")
+        return self.stages[name]
 
     def ladder(self, reason: Reason, tool: str) -> Ladder | None:
         """The rungs of a detector for one tool; None when the detector is off or the tool exempt from it."""
@@ -196,6 +219,7 @@ def layered(below: Policy, rules: PolicyRules) -> Policy:
         base,
         **{name: kind(getattr(rules, name)) for name, kind in _VALUES.items() if name in written},
         ladders=_ladders(base.ladders, rules),
+        stages=base.stages | {name: Expectation(stage.expect.contains, stage.expect.excludes) for name, stage in rules.stages.items()},
         tools=base.tools | {name: _tool_rule(base.tools.get(name, ToolRule()), tool) for name, tool in rules.tools.items()},
         nudge=_over(base.nudge, rules.nudge),
         wrap_up=_over(base.wrap_up, rules.wrap_up),

@@ -45,6 +45,7 @@ class Nudge(msgspec.Struct, array_like=True):
     message: index of the assistant message whose last result carries it, or -1: then `item` is the user item. mark: identity of what
     stands there; a nudge whose mark is gone is lost. run: the run it belongs to. calls: the loop. at: how many messages the trail held.
     budget: of a notice that most of a budget is used, which stands and stays like a nudge and is none.
+    held: decided and not said, to see what becomes of runs without. ended: it is known what became of the run.
     """
 
     message: int
@@ -57,6 +58,8 @@ class Nudge(msgspec.Struct, array_like=True):
     calls: list[int]
     at: int = 0
     budget: Allowance | None = None
+    held: bool = False
+    ended: bool = False
 
 
 class Stop(msgspec.Struct, array_like=True):
@@ -78,6 +81,7 @@ class Lane(msgspec.Struct, array_like=True):
     texts: user texts that followed answers. tail: user texts at the end of a request that was stopped or cut (then `cut`).
     open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds. opening: user
     items before the first answer. older: `texts` from before a compaction. main: the session's first line of work.
+    shortened: answers that were cut at the output limit. rested: how many messages there were when it was last taken up after a while.
     """
 
     name: int
@@ -99,6 +103,8 @@ class Lane(msgspec.Struct, array_like=True):
     opening: int = 1
     older: list[int] = []
     main: bool = False
+    shortened: list[int] = []
+    rested: int = 0
 
 
 class Given(msgspec.Struct, array_like=True):
@@ -198,6 +204,7 @@ def _bound(record: Record) -> None:
         _trim_calls(lane, MAX_CALLS)
         lane.starts, lane.texts, lane.tail = lane.starts[-4:], lane.texts[-16:], lane.tail[-4:]
         lane.nudges, lane.pruned, lane.older = lane.nudges[-8:], lane.pruned[-8:], lane.older[-16:]
+        lane.shortened = lane.shortened[-8:]
         for said in (*lane.nudges, lane.stop):
             if said is not None:
                 said.tool = _clipped(said.tool)

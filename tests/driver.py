@@ -76,6 +76,12 @@ class Exchange(Case, kw_only=True):
         return Chat().rewrite(self.request, self.edits[0]).decode()
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """A reply that ends at the output limit: its text, or its call with what there is of the arguments."""
+
+    reply: str | Call
+
+
 class House:
     """One session: its policy and its record, as bytes between any two requests."""
 
@@ -113,7 +119,7 @@ class House:
         x.plan = admit(x, spending or Spending())
         return x
 
-    def end(self, x: Exchange, reply: Reply, *, full: bool = True) -> Exchange:
+    def end(self, x: Exchange, reply: Reply | Cut, *, full: bool = True) -> Exchange:
         """Its answer arrives: judge, conclude, dump. full: whether the client got all of it."""
         self.now += 1
         blocked = False
@@ -125,12 +131,13 @@ class House:
             case Serve.FORWARD:
                 x.edits.append(x.plan.edits)
                 blocked = self._judge(x, reply)
-        calls = () if x.given is None else answer_of(x.given, x.request).choices[0].calls
+        delivered = x.plan.action is not Action.STOP and isinstance(reply, Cut)
+        given = None if x.given is None else answer_of(reply if delivered else x.given, x.request).choices[0]
         dropped = x.verdict.finding.calls if x.verdict.finding is not None and x.verdict.drop else frozenset[int]()
         result = Result(
             self.now,
             full,
-            calls,
+            () if given is None else given.calls,
             answered=not blocked,
             blocked=blocked,
             own=x.plan.serve is Serve.FORWARD,
@@ -138,6 +145,7 @@ class House:
             warning=x.plan.warning,
             stop=x.plan.stop,
             dropped=dropped,
+            said=given,
         )
         x.ended = self.commit(x, result)
         return x
@@ -151,13 +159,13 @@ class House:
         self.data, self.version = dump(x.record), self.version + 1
         return ended
 
-    def ask(self, turns: Sequence[Turn], reply: Reply, *, full: bool = True, **options: Any) -> Exchange:
+    def ask(self, turns: Sequence[Turn], reply: Reply | Cut, *, full: bool = True, **options: Any) -> Exchange:
         """One exchange from request to commit. options: those of `begin`."""
         return self.end(self.begin(turns, **options), reply, full=full)
 
-    def _judge(self, x: Exchange, reply: Reply) -> bool:
-        verdict = judge(x, answer_of(reply, x.request), x.plan.counts)
-        x.given = reply
+    def _judge(self, x: Exchange, came: Reply | Cut) -> bool:
+        verdict = judge(x, answer_of(came, x.request), x.plan.counts)
+        x.given = reply = came.reply if isinstance(came, Cut) else came
         if self.policy.mode is Mode.OBSERVE:
             known = x.plan.action in (Action.STOP, Action.REFUSE) or x.place.lane.stop is not None
             if verdict.stop is not None and verdict.finding is not None and not known:
@@ -196,7 +204,7 @@ class Agent:
         self.turns: list[Turn] = list(opening)
         self.options = options
 
-    def step(self, reply: Reply, **options: Any) -> Exchange:
+    def step(self, reply: Reply | Cut, **options: Any) -> Exchange:
         """Asks once and keeps the answer. options: those of `House.ask`."""
         x = self.house.ask(self.turns, reply, **(self.options | options))
         if x.given is not None:
@@ -214,8 +222,11 @@ class Agent:
         return decisions
 
 
-def answer_of(reply: Reply, asked: Request) -> Answer:
+def answer_of(reply: Reply | Cut, asked: Request) -> Answer:
     """The reply as an upstream's answer to a request, its calls numbered on from those of the history."""
+    if isinstance(reply, Cut):
+        whole = answer_of(reply.reply, asked)
+        return msgspec.structs.replace(whole, choices=(msgspec.structs.replace(whole.choices[0], finish="length"),))
     if isinstance(reply, str):
         return Answer((Choice(reply, (), "stop"),), complete=True)
     made = sum(len(item.calls) for item in asked.items)

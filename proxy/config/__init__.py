@@ -61,8 +61,7 @@ __all__ = [
 _LATER = frozenset(
     {
         *("holdout",),
-        *("scattered_call", "unknown_tool", "repeated_error", "tool_failures", "repeated_output", "poll", "repeated_text"),
-        *("empty_output", "truncated_output", "tool_markup"),
+        *("scattered_call", "unknown_tool", "repeated_error", "tool_failures", "repeated_output", "poll"),
     }
 )
 # Keys that have their place and their checks already while nothing acts on them: refused like those above.

@@ -12,6 +12,7 @@ from proxy.config.values import (
     BaseUrl,
     Deadline,
     Few,
+    FirstRung,
     Header,
     KeyDigest,
     Limit,
@@ -162,6 +163,20 @@ class ParallelRungs(Rungs):
     stop_at: Rung | None = 16
 
 
+class EmptyRungs(Rungs):
+    """The ladder for answers that say nothing."""
+
+    nudge_at: Rung | None = 2
+    stop_at: Rung | None = Field(default=4, validate_default=True)
+
+
+class CutRungs(Rungs):
+    """The ladder for answers that cannot be carried out: cut short, or a call written as text."""
+
+    nudge_at: FirstRung | None = 1
+    stop_at: Rung | None = Field(default=4, validate_default=True)
+
+
 def _rungs_or_off(value: object) -> object:
     """`off` (YAML reads it as false) is a ladder without rungs."""
     if value is False or value == "off":
@@ -183,6 +198,14 @@ class DetectorsConfig(Section):
     """Rounds of 2 to 6 different calls with the same results."""
     parallel_repeat: Annotated[ParallelRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=ParallelRungs | _Off)] = ParallelRungs()
     """Equal calls inside one message."""
+    repeated_text: Annotated[Rungs, BeforeValidator(_rungs_or_off, json_schema_input_type=Rungs | _Off)] = Rungs()
+    """Answers without calls that say the same; also one passage again and again inside an answer, which is cut there."""
+    empty_output: Annotated[EmptyRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=EmptyRungs | _Off)] = EmptyRungs()
+    """Empty answers in a row."""
+    truncated_output: Annotated[CutRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=CutRungs | _Off)] = CutRungs()
+    """Answers in a row that end at the output limit and get no further."""
+    tool_markup: Annotated[CutRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=CutRungs | _Off)] = CutRungs()
+    """Answers in a row with a tool call written as text; where no tool can be called, such an answer is asked for again."""
 
 
 class ToolConfig(Section):
@@ -241,6 +264,21 @@ def _total(value: object) -> object:
     return value if value is None or isinstance(value, dict | TokenLimits) else {"total": whole_limit(value)}
 
 
+class ExpectConfig(Section):
+    """What the text of an answer must be like."""
+
+    contains: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Texts that must stand in it, character for character."""
+    excludes: Annotated[tuple[Name, ...], Field(strict=False)] = ()
+    """Texts that must not."""
+
+
+class StageConfig(Section):
+    """One stage of a client's work, named by the header x-lastcall-stage."""
+
+    expect: ExpectConfig = ExpectConfig()
+
+
 class BudgetsConfig(Section):
     """What one session may spend. Null: no limit; 0: none at all."""
 
@@ -286,6 +324,8 @@ class PolicyRules(Section):
     on_stop: Literal["wrap_up", "message", "error"] = "wrap_up"
     """What a stopped client gets: a last answer by the model, a message by Lastcall, or HTTP 400."""
     wrap_up: WrapUpConfig = WrapUpConfig()
+    stages: Annotated[dict[Name, StageConfig], BeforeValidator(_none_is_empty, json_schema_input_type=dict[Name, StageConfig] | None)] = {}
+    """What answers must be like in the stages that requests name with x-lastcall-stage."""
     budgets: BudgetsConfig = BudgetsConfig()
     unpriced: Literal["allow", "refuse"] = "allow"
     """What becomes of a call whose model has no price."""

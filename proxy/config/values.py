@@ -260,6 +260,7 @@ Rate = Annotated[float, BeforeValidator(_Dollars(1_000_000, "use dollars such as
 KeyDigest = Annotated[str, BeforeValidator(_key_digest)]
 TimeZone = Annotated[str, BeforeValidator(_zone)]
 Rung = Annotated[int, BeforeValidator(_Whole(2, 10_000, "use a whole number from 2 to 10000, or null for no such rung"))]
+FirstRung = Annotated[int, BeforeValidator(_Whole(1, 10_000, "use a whole number from 1 to 10000, or null for no such rung"))]
 Few = Annotated[int, BeforeValidator(_Whole(0, 100, "use a whole number from 0 to 100"))]
 Tries = Annotated[int, BeforeValidator(_Whole(0, 10, "use a whole number from 0 to 10"))]
 Name = Annotated[str, BeforeValidator(_name)]

@@ -9,11 +9,16 @@ from typing import Protocol
 
 from proxy.counting import Tally
 from proxy.detectors.cycle import Cycle
+from proxy.detectors.empty_output import EmptyOutput
 from proxy.detectors.parallel_repeat import ParallelRepeat
 from proxy.detectors.repeated_call import RepeatedCall
+from proxy.detectors.repeated_text import RepeatedText
+from proxy.detectors.tool_markup import ToolMarkup
+from proxy.detectors.truncated_output import TruncatedOutput
 from proxy.models import Finding, Reason
 from proxy.policy import Policy
 from proxy.trail import Entry, Trail
+from proxy.turns import Turn
 
 
 class Detector(Protocol):
@@ -35,6 +40,43 @@ class Detector(Protocol):
 
 
 DETECTORS: tuple[Detector, ...] = (RepeatedCall(), Cycle(), ParallelRepeat())
+
+
+class TextDetector(Protocol):
+    """A detector that looks at what answers said instead of at calls. Pure."""
+
+    reason: Reason
+
+    def count(self, turns: Sequence[Turn]) -> int:
+        """How many of the newest turns, of which there is at least one, make up its shape."""
+        ...
+
+
+TEXTS: tuple[TextDetector, ...] = (RepeatedText(), EmptyOutput(), TruncatedOutput(), ToolMarkup())
+
+
+def texts_seen(turns: Sequence[Turn], policy: Policy) -> list[Finding]:
+    """What the newest turns complete, of the text detectors with a ladder under the policy."""
+    found = [] if not turns else [_text_finding(detector.reason, detector.count(turns), turns[-1], policy) for detector in TEXTS]
+    return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
+
+
+def texts_armed(turns: Sequence[Turn], policy: Policy) -> bool:
+    """Whether one more turn could reach a stop rung of a text detector."""
+    if not turns:
+        return False
+    ladders = [(policy.ladders.get(detector.reason), detector) for detector in TEXTS]
+    return any(
+        ladder is not None and ladder.stop_at is not None and detector.count(turns) + 1 >= ladder.stop_at for ladder, detector in ladders
+    )
+
+
+def _text_finding(reason: Reason, count: int, last: Turn, policy: Policy) -> Finding | None:
+    """In the place of calls stands a number of the detector's own: whatever it sees in a run is one loop."""
+    ladder = policy.ladders.get(reason)
+    if ladder is None or not count:
+        return None
+    return Finding(reason, last.tool, count, ladder.nudge_at, ladder.stop_at, frozenset({1 + list(Reason).index(reason)}))
 
 
 def active(policy: Policy) -> list[Detector]:

@@ -18,11 +18,12 @@ class StreamReader(Protocol):
 
     `begun` counts, per tool name, the calls whose first fragment has been seen in any choice; `holds_call` says whether the event
     just fed begins or continues a tool call or comes after one (finish, usage, terminator), that is, whether an armed stream
-    must hold it back.
+    must hold it back. `said` is the text that this event added, of the first choice.
     """
 
     begun: dict[str, int]
     holds_call: bool
+    said: str
 
     def feed(self, event: bytes) -> None:
         """Reads one whole SSE event, its blank line included."""

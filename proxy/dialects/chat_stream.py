@@ -39,6 +39,7 @@ class ChatReader:
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
         self.holds_call = False
+        self.said = ""
         self._choices: dict[int, _ChoiceReader] = {}
         self._usage: Usage | None = None
         self._id: str | None = None
@@ -50,6 +51,7 @@ class ChatReader:
 
     def feed(self, event: bytes) -> None:
         """Reads one event. From the first call on every event with data is one that `holds_call`; comments never are."""
+        self.said = ""
         data = sse.data_of(event)
         if data is None:
             self.holds_call = False
@@ -113,7 +115,10 @@ class ChatReader:
         calls = CALLS.many(delta.tool_calls)
         choice.add(delta, calls)
         self._calls_seen = self._calls_seen or bool(calls) or present(delta.function_call)
-        return bool(delta.text())
+        said = delta.text()
+        if index == 0:
+            self.said += said
+        return bool(said)
 
 
 def without_usage(event: bytes) -> bytes:

@@ -70,6 +70,7 @@ class MessagesReader:
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
         self.holds_call = False
+        self.said = ""
         self._drafts: dict[int, _Draft] = {}
         self._standing = self._before = Standing()
         self._usage: Usage | None = None
@@ -82,7 +83,7 @@ class MessagesReader:
 
     def feed(self, event: bytes) -> None:
         """Reads one event. From the first call on every event with data is one that `holds_call`; comments never are."""
-        self._before = self._standing
+        self._before, self.said = self._standing, ""
         data = sse.data_of(event)
         if data is None:
             self.holds_call = False
@@ -155,7 +156,8 @@ class MessagesReader:
             self.begun[name] = self.begun.get(name, 0) + 1
             self._drafts[number] = _Draft(block, [])
         elif block.type == TEXT:
-            self._drafts[number] = _Draft(block, [text(block.text) or ""])
+            self.said = text(block.text) or ""
+            self._drafts[number] = _Draft(block, [self.said])
 
     def _add(self, delta: _Delta, index: int | None) -> None:
         number = self._standing.open if index is None else index
@@ -165,5 +167,6 @@ class MessagesReader:
         piece = text(delta.partial_json if draft.block.type == CALL else delta.text)
         if piece is not None:
             draft.pieces.append(piece)
-            if draft.block.type == TEXT and not self._standing.spoke:
+            if draft.block.type == TEXT:
+                self.said = piece
                 self._standing = Standing(self._standing.next, self._standing.open, True)

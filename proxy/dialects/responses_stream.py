@@ -104,6 +104,8 @@ class ResponsesReader:
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
         self.holds_call = False
+        self.said = ""
+        self._adds: list[str] | None = None  # the pieces that the event just fed added to
         self._fed = 0
         self._drafts: dict[int, _Draft] = {}
         self._latest: _Draft | None = None
@@ -122,6 +124,7 @@ class ResponsesReader:
         """Reads one event. From the first call on every event with data is one that `holds_call`; comments never are."""
         self._fed += 1
         self._number_before = self._number
+        self.said, self._adds = "", None
         data = sse.data_of(event)
         if data is None:
             self.holds_call = False
@@ -151,7 +154,11 @@ class ResponsesReader:
 
     def sent(self) -> Standing:
         """Where the stream stood before the event just fed."""
-        return self._standing([draft for draft in self._in_order() if draft.at < self._fed], self._number_before + 1)
+        added = self._adds.pop() if self._adds is not None else None
+        standing = self._standing([draft for draft in self._in_order() if draft.at < self._fed], self._number_before + 1)
+        if self._adds is not None and added is not None:
+            self._adds.append(added)
+        return standing
 
     def rest(self, head: Head, held: Sequence[bytes], dropped: Collection[int], notice: Notice, standing: Standing) -> bytes:
         """The events held after `standing`, as they came but without the calls at these positions; with an end where none came."""
@@ -222,7 +229,9 @@ class ResponsesReader:
         if piece is None:
             return
         if subject in _SAID:
-            self._draft(wire).said.setdefault((whole(wire.content_index) or 0, _SAID[subject]), []).append(piece)
+            self.said = piece
+            self._adds = self._draft(wire).said.setdefault((whole(wire.content_index) or 0, _SAID[subject]), [])
+            self._adds.append(piece)
         elif subject in _ASKED:
             self._draft(wire).asked.append(piece)
 
@@ -231,8 +240,10 @@ class ResponsesReader:
         if subject in _SAID:
             key = (whole(wire.content_index) or 0, _SAID[subject])
             whole_text = text(wire.refusal if subject.endswith("refusal") else wire.text)
-            if whole_text is not None:
-                self._draft(wire).said.setdefault(key, [whole_text])
+            said = self._draft(wire).said
+            if whole_text is not None and key not in said:
+                self.said = whole_text
+                self._adds = said[key] = [whole_text]
         elif subject in _ASKED:
             asked = text(wire.input if subject.endswith("input") else wire.arguments)
             draft = self._draft(wire)

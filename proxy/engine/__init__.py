@@ -5,8 +5,9 @@ came of it. All three are pure: the record they change is the caller's own copy,
 `Case.take` and `conclude` again on what stands in the store now.
 """
 
-from proxy.engine.admission import admit, edits_of
-from proxy.engine.case import Admission, Case, Result, Serve, Verdict
+from proxy.engine.admission import admit, edits_again, edits_of
+from proxy.engine.case import Admission, Case, Flaw, Result, Serve, Verdict
+from proxy.engine.flaw import watch_of
 from proxy.engine.notice import notice_of
 from proxy.engine.outcome import conclude
 from proxy.engine.verdict import judge, runaway
@@ -14,13 +15,16 @@ from proxy.engine.verdict import judge, runaway
 __all__ = [
     "Admission",
     "Case",
+    "Flaw",
     "Result",
     "Serve",
     "Verdict",
     "admit",
     "conclude",
+    "edits_again",
     "edits_of",
     "judge",
     "notice_of",
     "runaway",
+    "watch_of",
 ]

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from proxy.budgets import Spending
 from proxy.counting import Tally, ladder_of, tally
-from proxy.detectors import active
-from proxy.engine.case import Admission, Case, Serve
+from proxy.detectors import active, texts_armed, texts_seen
+from proxy.engine.case import Admission, Case, Flaw, Serve
 from proxy.events import FindingSeen
 from proxy.lanes import LOST, place_mark
-from proxy.models import Action, Allowance, Edits, Finding, Insert, Reason, Request
-from proxy.nudge import nudge_text, why, wrap_up_instruction
+from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request
+from proxy.nudge import again_instruction, nudge_text, why, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
 from proxy.state import Nudge, Record, Stop, noticed_mark
-from proxy.trail import Trail, asks_summary
+from proxy.trail import History, Trail, asks_summary
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
 REPEAT_SHOWN_FROM = 3  # the second repeat
@@ -30,7 +32,9 @@ def admit(case: Case, spending: Spending) -> Admission:
     if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
     plan = _weigh(plan, case, counts, spending)
-    plan.armed = plan.serve is Serve.FORWARD and any(detector.armed(place.trail, counts, policy) for detector in active(policy))
+    plan.armed = plan.serve is Serve.FORWARD and (
+        any(detector.armed(place.trail, counts, policy) for detector in active(policy)) or texts_armed(case.turns(), policy)
+    )
     plan.edits = edits_of(plan, case, attempt=0)
     return plan
 
@@ -85,18 +89,19 @@ def _warn(plan: Admission, case: Case, nearly: Sequence[Allowance]) -> None:
 
 def _can_conclude(request: Request, policy: Policy) -> bool:
     """Whether the last call of a budget is to be a wrap-up: where tools could be called, else it is an answer anyway."""
-    return policy.on_stop is OnStop.WRAP_UP and bool(request.tools) and not request.tools_off
+    return policy.on_stop is OnStop.WRAP_UP and request.may_call
 
 
 def _look(plan: Admission, case: Case, counts: Tally) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
     place, policy, request = case.place, case.policy, case.request
     findings = [f for detector in active(policy) for f in detector.seen(place.trail, counts, policy)]
+    findings += texts_seen(case.turns(), policy)
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]
-    may_nudge = _may_say(request)
-    again = next((f for f in findings if may_nudge and not standing and any(f.calls & set(n.calls) for n in lost)), None)
+    open_to = [finding for finding in findings if _may_nudge(finding, request)]
+    again = next((f for f in open_to if not standing and any(f.calls & set(n.calls) for n in lost)), None)
     stopping = next((finding for finding in findings if finding.stops), None)
     if again is None and stopping is None and place.lane.main and case.record.stopped >= SUB_AGENT_STOPS:
         stopping = _for_sub_agents(case.record)
@@ -105,8 +110,8 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
         plan.stop_for(stopping)
         plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
         return
-    new = again or next((f for f in findings if f.nudges and not any(f.calls <= set(n.calls) for n in given)), None)
-    if new is None or not may_nudge or (again is None and len(given) >= policy.nudge.max_per_run):
+    new = again or next((f for f in open_to if f.nudges and not any(f.calls <= set(n.calls) for n in given)), None)
+    if new is None or (again is None and len(given) >= policy.nudge.max_per_run):
         return
     plan.nudge = _nudge(new, case)
     if plan.nudge is not None:
@@ -115,13 +120,18 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
         plan.seen = (FindingSeen(new.reason, Action.NUDGE),)
 
 
+def _may_nudge(finding: Finding, request: Request) -> bool:
+    """Whether a request is one to nudge in: about calls only where tools can be called, and never where a summary is asked for."""
+    return _may_say(request) if finding.reason not in TEXT_REASONS else not asks_summary(request)
+
+
 def _for_sub_agents(record: Record) -> Finding:
     return Finding(Reason.REPEATED_CALL, "sub-agents", record.stopped, None, SUB_AGENT_STOPS, frozenset())
 
 
 def _may_say(request: Request) -> bool:
     """Whether a text may be added: where the model is to go on with its tools."""
-    return bool(request.tools) and not request.tools_off and not asks_summary(request)
+    return request.may_call and not asks_summary(request)
 
 
 def _nudge(finding: Finding, case: Case) -> Nudge | None:
@@ -133,9 +143,11 @@ def _nudge(finding: Finding, case: Case) -> Nudge | None:
 def _note(
     case: Case, reason: Reason, tool: str, count: int, calls: frozenset[int], at: int, budget: Allowance | None = None
 ) -> Nudge | None:
-    """At the last tool result of the request, or at its last user message when it holds no result."""
+    """At the last tool result of the request, or at its last user message when it holds no result or is about a text."""
     place, history = case.place, case.history
     answered = [index for index, message in enumerate(history.messages) if message.last_item >= 0]
+    if reason in TEXT_REASONS and history.users and history.users[-1].before == len(history.messages):
+        answered = []
     message, item = (answered[-1], -1) if answered else (-1, history.users[-1].item if history.users else -1)
     mark = place_mark(case.request, history, case.prints, message, item)
     if not mark or any(nudge.mark == mark for nudge in place.lane.nudges):  # no place, or one that holds a nudge
@@ -165,9 +177,21 @@ def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
         inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))
     if plan.serve is not Serve.FINAL:
         return Edits(inserts=tuple(inserts))
-    last = max([message.last_item for message in history.messages] + [user.item for user in history.users], default=-1)
-    if last >= 0:
-        inserts.append(Insert(last, wrap_up_instruction(plan.cause, attempt)))
+    inserts += _at_the_end(history, wrap_up_instruction(plan.cause, attempt))
     force = policy.wrap_up.force_finish_tool
     forced = force if force in request.tools else None
     return Edits(inserts=tuple(inserts), no_tools=forced is None, force_tool=forced)
+
+
+def edits_again(plan: Admission, case: Case, flaw: Flaw, *, attempt: int) -> Edits:
+    """The request's edits for asking again after a flawed answer: what is wrong, firmer with each attempt, from 0."""
+    expects = case.expects
+    parts = (expects.contains, expects.excludes) if expects is not None else ((), ())
+    said = again_instruction(flaw.finding.reason, *parts, attempt=attempt)
+    return msgspec.structs.replace(plan.edits, inserts=(*plan.edits.inserts, *_at_the_end(case.history, said)))
+
+
+def _at_the_end(history: History, text: str) -> list[Insert]:
+    """At the last result or user text of the request, if it holds one."""
+    last = max([message.last_item for message in history.messages] + [user.item for user in history.users], default=-1)
+    return [Insert(last, text)] if last >= 0 else []

@@ -12,15 +12,19 @@ from proxy.counting import Tally
 from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place, absorb
-from proxy.models import Action, Allowance, Edits, Finding, Reason, Request, ToolCall
-from proxy.nudge import why, why_budget
-from proxy.policy import Policy, Scope
+from proxy.models import Action, Allowance, Choice, Edits, Finding, Reason, Request, ToolCall
+from proxy.nudge import why, why_budget, why_flaw
+from proxy.policy import Expectation, Policy, Scope
 from proxy.state import Nudge, Record, Stop
 from proxy.trail import History
+from proxy.turns import Turn, newest
 
 
 class Case(msgspec.Struct):
-    """One request with all that is known about it: its history, the rules it falls under, who asks, and its place in a record."""
+    """One request with all that is known about it: its history, the rules it falls under, who asks, and its place in a record.
+
+    expects: what its stage wants of an answer.
+    """
 
     request: Request
     history: History
@@ -29,12 +33,17 @@ class Case(msgspec.Struct):
     asker: Asker
     record: Record
     place: Place
+    expects: Expectation | None = None
 
     def take(self, record: Record) -> None:
         """Finds the request's place in another record, which changes that record."""
         whole = self.policy.scope is Scope.SESSION
         self.record = record
         self.place = absorb(record, self.request, self.history, self.prints, self.asker, whole=whole)
+
+    def turns(self) -> list[Turn]:
+        """What the newest answers said, as far back as nobody said anything new."""
+        return newest(self.request, self.history, self.place.lane, self.place.run, self.prints)
 
 
 class Serve(Enum):
@@ -50,7 +59,8 @@ class Admission(msgspec.Struct, gc=False):
 
     stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
     `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what
-    `reason` is about; budget: the one that it is about. warning: tells the model that a budget is nearly used up.
+    `reason` is about; budget: the one that it is about. warning: tells the model that a budget is nearly used up. mended: this one
+    answer's text is changed, no more.
     """
 
     action: Action = Action.ALLOW
@@ -70,6 +80,17 @@ class Admission(msgspec.Struct, gc=False):
     repeat: str | None = None
     seen: tuple[FindingSeen, ...] = ()
     counts: Tally | None = None
+    mended: bool = False
+
+    def mend_for(self, flaw: "Flaw", *, answered: bool) -> None:
+        """An answer is changed for its flaw, and the run goes on. answered: by one that the model gave when it was asked again.
+
+        A stray token that is left out is no more than that.
+        """
+        harmless = flaw.finding.reason is Reason.TOOL_MARKUP and not flaw.again
+        self.action, self.mended = Action.ALLOW if harmless else Action.NUDGE if answered else Action.STOP, True
+        self.reason, self.finding, self.count, self.cause = flaw.finding.reason, flaw.finding, flaw.finding.count, why_flaw(flaw.finding)
+        self.seen += () if harmless else (FindingSeen(flaw.finding.reason, self.action),)
 
     def end_for(self, budget: Allowance, action: Action) -> None:
         """The run ends, or does not go on, because a budget is used up."""
@@ -80,23 +101,36 @@ class Admission(msgspec.Struct, gc=False):
         """The run is stopped for this finding, by the request or by the answer to it."""
         self.action, self.reason, self.finding, self.stop = Action.STOP, finding.reason, finding, stop_of(finding)
         self.tool, self.count, self.limit, self.cause = finding.tool, finding.count, finding.stop_at, why(finding)
-        self.repeat = f"{finding.tool} {finding.count}/{finding.stop_at}"
+        self.repeat = f"{finding.tool or finding.reason} {finding.count}/{finding.stop_at}"
+
+
+class Flaw(msgspec.Struct, frozen=True, gc=False):
+    """What is wrong with one answer's text. clean: what of it is good. again: worth asking for again. last: the run ends with it."""
+
+    finding: Finding
+    clean: str
+    again: bool
+    last: bool = False
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """The decision on an answer. drop: calls to leave out, as (choice, call) positions. stop: the run ends instead of the answer."""
+    """The decision on an answer. drop: calls to leave out, as (choice, call) positions. stop: the run ends instead of the answer.
+
+    flaw: its text cannot be given as it is.
+    """
 
     drop: frozenset[tuple[int, int]] = frozenset()
     finding: Finding | None = None
     stop: Stop | None = None
     seen: tuple[FindingSeen, ...] = ()
+    flaw: Flaw | None = None
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
     """What came of an exchange. full: the answer reached the client to its end. calls: those it was given. ended: epoch seconds.
 
     blocked: the client was sent away without an answer of the model's, by a stop or an error. own: the model answered as it would, not in
-    a wrap-up.
+    a wrap-up. said: what the client was given, None without an answer.
     """
 
     ended: float
@@ -109,6 +143,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     warning: Nudge | None = None
     stop: Stop | None = None
     dropped: frozenset[int] = frozenset()
+    said: Choice | None = None
 
 
 def stop_of(finding: Finding) -> Stop:

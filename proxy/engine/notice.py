@@ -4,7 +4,7 @@ from proxy.engine.case import Admission
 from proxy.fingerprint import UNSEEN
 from proxy.lanes import Place
 from proxy.models import Action, Finding, Notice, Reason
-from proxy.nudge import stopped_message, why
+from proxy.nudge import mended_message, stopped_message, why
 from proxy.trail import Trail
 
 _TRAIL_SHOWN = 16
@@ -19,7 +19,7 @@ def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: st
             reason=pruned.reason,
             detector=str(pruned.reason),
             message=f"Lastcall left calls out of this message: {why(pruned)}.",
-            tool=pruned.tool,
+            tool=pruned.tool or None,
             count=pruned.count,
             limit=pruned.stop_at,
             scope="call",
@@ -30,15 +30,15 @@ def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: st
         action=plan.action,
         reason=reason,
         detector=str(reason) if plan.finding is not None else None,
-        message=stopped_message(plan.cause, reason, plan.budget),
-        tool=plan.tool,
+        message=mended_message(plan.cause) if plan.mended else stopped_message(plan.cause, reason, plan.budget),
+        tool=plan.tool or None,
         count=plan.count,
         limit=plan.limit,
-        scope="run" if plan.budget is None else plan.budget.scope,
+        scope="call" if plan.mended else "run" if plan.budget is None else plan.budget.scope,
         spent=None if plan.budget is None else plan.budget.spent,
         resets_at=None if plan.budget is None else plan.budget.resets_at,
         session=session,
-        degraded=True,
+        degraded=plan.action is not Action.NUDGE,
         trail=_trail_shown(place.trail),
     )
 

@@ -6,7 +6,8 @@ from proxy.fingerprint import UNSEEN
 from proxy.lanes import LOST, Place, tail_marks
 from proxy.policy import Mode, Scope
 from proxy.state import Given, Record, Relapse, Stop, name_index, noticed_mark
-from proxy.trail import asks_summary
+from proxy.trail import answer_identity, asks_summary
+from proxy.turns import cut_at_limit
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
 
@@ -35,6 +36,9 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
         lane.open = bool(result.calls)
         if nudged and was_open and not lane.open and lane.stop is None:
             ended = NudgeEnded("recovered" if result.own else "stopped")
+    if result.full and result.said is not None and cut_at_limit(result.said.finish):
+        answer = answer_identity(result.said.text, result.said.calls, case.prints)
+        lane.shortened = [*(known for known in lane.shortened if known != answer), answer]
     _give(case, result)
     return ended
 

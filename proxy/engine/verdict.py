@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.counting import Tally, tally
-from proxy.detectors import active
+from proxy.detectors import active, texts_seen
 from proxy.engine.case import Case, Verdict, stop_of
+from proxy.engine.flaw import flaw_of
 from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.models import Action, Answer, Choice, Finding, Reason
 from proxy.policy import Mode, Policy
 from proxy.trail import Entry, Trail
+from proxy.turns import cut_at_limit, known_tools, turn_of
 
 
 def runaway(policy: Policy, begun: dict[str, int], *, coming: int = 0) -> bool:
@@ -23,9 +25,12 @@ def runaway(policy: Policy, begun: dict[str, int], *, coming: int = 0) -> bool:
 
 
 def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
-    """Decides on an answer's calls: none to object to, some to leave out, or the run to stop. counts: the trail's tally, if at hand."""
+    """Decides on an answer: nothing to object to, some calls to leave out, or the run to stop. counts: the trail's tally, if at hand."""
+    ended = _judge_text(case, answer)
+    if ended is not None:
+        return ended
     if not any(choice.calls for choice in answer.choices):
-        return Verdict()
+        return _judge_flaw(case, answer)
     place, policy, prints = case.place, case.policy, case.prints
     counts = counts or tally(place.trail, policy)
     drop: set[tuple[int, int]] = set()
@@ -45,6 +50,30 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
     if emptied or repeated:
         return Verdict(frozenset(drop), first, stop_of(first), seen)
     return Verdict(frozenset(drop), first, None, seen)
+
+
+def _judge_text(case: Case, answer: Answer) -> Verdict | None:
+    """The stop that an answer brings by what it says, or by saying nothing. Several choices are several answers: samples, not a loop."""
+    choice = answer.choices[0] if len(answer.choices) == 1 else None
+    if choice is None or not answer.complete:
+        return None
+    cut = cut_at_limit(choice.finish)
+    before = case.turns() if cut or not choice.calls else []
+    if not before:
+        return None
+    turn = turn_of(choice.text, choice.calls, known_tools(case.request, case.history), case.prints, cut=cut)
+    stop = next((finding for finding in texts_seen([*before, turn], case.policy) if finding.stops), None)
+    return None if stop is None else Verdict(finding=stop, stop=stop_of(stop), seen=(FindingSeen(stop.reason, Action.STOP),))
+
+
+def _judge_flaw(case: Case, answer: Answer) -> Verdict:
+    """What is wrong with a text; the second passage without end in a run ends the run."""
+    flaw = flaw_of(case, answer)
+    if flaw is None:
+        return Verdict()
+    if not flaw.last:
+        return Verdict(finding=flaw.finding, flaw=flaw)
+    return Verdict(finding=flaw.finding, stop=stop_of(flaw.finding), seen=(FindingSeen(flaw.finding.reason, Action.STOP),), flaw=flaw)
 
 
 def _coming(trail: Trail, choice: Choice, prints: Fingerprints, policy: Policy) -> list[Entry]:

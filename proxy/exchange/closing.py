@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from proxy.engine import Serve, edits_of
+import msgspec
+
+from proxy.engine import Flaw, Serve, edits_again, edits_of, judge
 from proxy.exchange.course import Course
 from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting
 from proxy.markup import leaked
 from proxy.models import Action, Answer, Choice, Reason, ToolCall
-from proxy.nudge import joined, local_message, stop_line
+from proxy.nudge import cut_line, joined, local_message, stop_line
 from proxy.policy import OnStop
+from proxy.turns import known_tools
 
 JSON = (b"content-type", b"application/json")
 NO_RETRY = (b"x-should-retry", b"false")
@@ -73,9 +76,37 @@ class Closing:
                 return None, tuple(call for call in choice.calls if call.name == edits.force_tool)[:1]
             if answer is None or choice.calls:
                 break
-            if choice.text.strip() and not leaked(choice.text):
+            if choice.text.strip() and not leaked(choice.text, known_tools(session.request, session.history)):
                 return choice.text, ()
         return None, ()
+
+    async def mend(self, answer: Answer, flaw: Flaw) -> None:
+        """Gives an answer without its flaw: the one that the model gives when asked again, else what is good of this one, and says so."""
+        course = self._course
+        again = await self._reply.outlast(asyncio.ensure_future(self._asked_again(flaw))) if flaw.again else None
+        course.plan.mend_for(flaw, answered=again is not None)
+        if again is not None:
+            await self._say(again.text, again.calls)
+            return
+        clean, reason = flaw.clean, flaw.finding.reason
+        if reason is not Reason.EXPECT and (flaw.again or reason is Reason.REPEATED_TEXT or not clean):
+            clean = joined([clean, cut_line(course.plan.cause)])
+        await self._say(clean.removeprefix(course.said), glue="")
+
+    async def _asked_again(self, flaw: Flaw) -> Choice | None:
+        """The answer without a flaw, of as many tries as the policy gives and no budget refuses; None without one."""
+        session, calls = self._course.session, self._course.calls
+        for attempt in range(session.policy.wrap_up.retries):
+            opened = await self._set.sessions.reserve(session)
+            if opened is not None and opened.refused is not None:
+                break
+            answer = await calls.whole_answer(edits_again(self._course.plan, session, flaw, attempt=attempt))
+            choice = answer.choices[0] if answer is not None and answer.choices else None
+            if answer is None or choice is None:
+                break
+            if judge(session, answer).finding is None and (choice.text.strip() or (choice.calls and session.request.may_call)):
+                return choice if session.request.may_call else msgspec.structs.replace(choice, calls=())
+        return None
 
     async def time_over(self) -> None:
         """The session's time is over before an answer is whole, be it the conclusion of a run that is stopped anyway."""
@@ -100,12 +131,13 @@ class Closing:
         body = course.dialect.error(400, f"lastcall_{plan.reason}", notice.message, notice)
         await self._reply.whole(400, [JSON, NO_RETRY], body)
 
-    async def _say(self, text: str, calls: tuple[ToolCall, ...] = ()) -> None:
+    async def _say(self, text: str, calls: tuple[ToolCall, ...] = (), *, glue: str = "\n\n") -> None:
+        """Gives the text and the calls. glue: what goes between it and the text that went out before."""
         course, reply = self._course, self._reply
         request, notice, usage = course.session.request, course.notice(), course.calls.account.usage
         head = course.spoken or course.head(None, int(self._set.wall()), self._set.new_id())
         if course.said and text:
-            text = "\n\n" + text  # a paragraph of its own after what went out before
+            text = glue + text
         self._end(full=True, choices=[Choice(course.said + text, calls, "stop")])
         if not request.stream and reply.status is None:
             body = course.dialect.completion(head, text, usage, notice, request.choices, calls)

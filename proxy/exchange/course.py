@@ -85,7 +85,7 @@ class Course(msgspec.Struct):
             action=plan.action,
             reason=plan.reason or self.reason,
             mode=str(session.policy.mode),
-            tool=plan.tool,
+            tool=plan.tool or None,
             count=plan.count,
             limit=plan.limit,
             status=499 if outcome is Outcome.DISCONNECTED else status or 500,

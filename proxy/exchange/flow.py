@@ -8,7 +8,7 @@ import msgspec
 from proxy.calls import Calls, Refusal, is_stream
 from proxy.client import Client, ClientGone
 from proxy.dialects import Dialect
-from proxy.engine import Result, Serve, Verdict, admit, judge
+from proxy.engine import Result, Serve, Verdict, admit, judge, watch_of
 from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.exchange.closing import JSON, Closing
@@ -73,7 +73,10 @@ class Exchange:
         identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name)
         tenant.check_model(request.model)
         way = self._way(tenant, request.model)
-        session = await setting.sessions.open(identity, request, tenant.policy(request.model))
+        policy = tenant.policy(request.model)
+        expects = policy.stage(identity.stage)
+        session = await setting.sessions.open(identity, request, policy)
+        session.expects = expects
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
@@ -133,6 +136,9 @@ class Exchange:
         if verdict.stop is not None:
             await self._closing.stop(answer)
             return
+        if verdict.flaw is not None:
+            await self._closing.mend(answer, verdict.flaw)
+            return
         if verdict.drop:
             body = self._dialect.prune(body, verdict.drop, self._course.notice(pruned=True))
             answer = _pruned(answer, verdict)
@@ -148,6 +154,8 @@ class Exchange:
             if verdict.stop is not None and not known:
                 plan.stop_for(verdict.finding)
                 plan.seen += verdict.seen
+            elif verdict.flaw is not None and plan.action is Action.ALLOW:
+                plan.mend_for(verdict.flaw, answered=verdict.flaw.again)
             return Verdict()
         if verdict.finding is not None:
             course.verdict = verdict
@@ -158,7 +166,10 @@ class Exchange:
 
     async def _stream(self, response: Response) -> None:
         calls, plan, reply = self._course.calls, self._course.plan, self._reply
-        policy, request = self._course.session.policy, self._course.session.request
+        session = self._course.session
+        policy, request = session.policy, session.request
+        enforces = policy.mode is Mode.ENFORCE
+        patient = plan.armed or (enforces and session.expects is not None)
         reply.prepare(response.status, response.headers)
         mute = plan.armed and policy.on_stop is OnStop.ERROR  # the status must stay free until the decision
         if not mute:
@@ -167,14 +178,15 @@ class Exchange:
             self._dialect,
             policy,
             armed=plan.armed,
-            strip_usage=policy.mode is Mode.ENFORCE and not request.wants_usage,
-            mute=mute,
+            strip_usage=enforces and not request.wants_usage,
+            mute=mute or (patient and not plan.armed),
+            watch=watch_of(session) if enforces else None,
             write=reply.write,
             ending=self._came_whole,
             objects=lambda answer: bool(judge(self._course.session, answer, plan.counts).drop),
         )
         try:
-            async for chunk in paced(response.chunks(), reply.keep_alive_due, reply.keep_alive) if plan.armed else response.chunks():
+            async for chunk in paced(response.chunks(), reply.keep_alive_due, reply.keep_alive) if patient else response.chunks():
                 await forward.take(chunk)
                 if forward.cut:
                     break
@@ -196,11 +208,15 @@ class Exchange:
         course = self._course
         answer = forward.reader.answer()
         course.calls.complete(answer)
+        if forward.cut and not forward.holding:
+            answer = _said_alone(answer, forward.said)
         observed = course.session.policy.mode is Mode.OBSERVE and not self._whole_sent
-        verdict = self._judge(answer) if forward.holding or observed else Verdict()
+        verdict = self._judge(answer) if forward.holding or forward.cut or observed else Verdict()
         self._note_sent(forward, answer)
         if verdict.stop is not None and not forward.called:
             await self._closing.stop(answer)
+        elif verdict.flaw is not None:
+            await self._closing.mend(answer, verdict.flaw)
         elif verdict.drop:
             course.plan.stop = verdict.stop  # what went out of this message cannot be taken back: the run ends after it
             await self._rest_of_pruned(forward, _pruned(answer, verdict))
@@ -214,7 +230,7 @@ class Exchange:
             return
         course = self._course
         course.spoken, course.sent = course.head(answer, int(self._set.wall()), self._set.new_id()), forward.sent
-        course.said = answer.choices[0].text if answer.choices else ""
+        course.said = forward.said
         course.called = forward.called or (bool(forward.reader.begun) and not forward.holding)
 
     def _came_whole(self, answer: Answer) -> None:
@@ -271,7 +287,8 @@ class Exchange:
             nudge=plan.nudge,
             warning=plan.warning,
             stop=plan.stop,
-            dropped=verdict.finding.calls if verdict.finding is not None and verdict.drop else frozenset(),
+            dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
+            said=choices[0] if choices else None,
         )
         self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
 
@@ -304,6 +321,11 @@ class Exchange:
             nudge_ended=self._nudge_ended,
         )
         self._set.telemetry.emit(ended)
+
+
+def _said_alone(answer: Answer, said: str) -> Answer:
+    """An answer that was cut for its text, as far as it went out."""
+    return msgspec.structs.replace(answer, choices=tuple([msgspec.structs.replace(choice, text=said) for choice in answer.choices[:1]]))
 
 
 def _pruned(answer: Answer, verdict: Verdict) -> Answer:

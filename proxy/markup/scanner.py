@@ -5,6 +5,7 @@ begins, since some markup holds a fence itself. What is held has the length of t
 """
 
 import re
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import lru_cache
 from typing import assert_never
@@ -92,17 +93,18 @@ LONGEST_SIGN = max(longest(sign.pieces) for family in FAMILIES for sign in famil
 
 
 class Scanner:
-    """One text. names: the tools that are known, offered or called before.
+    """One text. names: the tools that are known, offered or called before. excused: told a sign, whether it counts for nothing here.
 
     leaked: a call, or a result made up for one, was written as text. cut: something was taken out, be it only a stray token. holding:
     the newest text is held until more of it is there. family: of the first markup.
     """
 
-    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+    def __init__(self, names: frozenset[str] = frozenset(), excused: Callable[[str], bool] = lambda _: False) -> None:
         self.leaked = False
         self.cut = False
         self.family: str | None = None
         self._names = names
+        self._excused = excused
         self._place = _Place.TEXT
         self._buffer = ""
         self._line = ""
@@ -210,6 +212,8 @@ class Scanner:
             self._closer, self._recent, self._place = _CLOSERS[found.group()], "", _Place.COMMENT
             self._give(found.end())
             return True
+        if family is not _FRAME and self._excused(found.group()):
+            return False
         self._begin_markup(family, sign, found.end())
         return True
 
@@ -236,7 +240,7 @@ class Scanner:
         text = self._buffer
         for pattern, family, sign in signs.ending:
             found = pattern.match(text)
-            if found is not None and self._plausible(sign, found.groupdict().get("name")):
+            if found is not None and self._plausible(sign, found.groupdict().get("name")) and not self._excused(text):
                 self._begin_markup(family, sign, len(text))
                 return False
         if _BROKEN.match(text) or (_STRAYS.match(text) and not self._shown):

@@ -375,7 +375,7 @@ def test_a_fault_names_the_key_the_value_and_the_fix(text: str, fault: str) -> N
     [
         *("server.admin_key", "prices", "timezone", "policy.unpriced", "policy.budgets.cost_usd", "teams.a.budgets"),
         *("policy.models.x.unpriced", "teams.a.policy.models.x.budgets.cost_usd", "policy.budgets.tokens.input"),
-        *("policy.nudge.holdout", "policy.detectors.poll", "policy.detectors.repeated_text"),
+        *("policy.nudge.holdout", "policy.detectors.poll"),
     ],
 )
 def test_a_key_of_a_later_version_is_refused(key: str) -> None:

@@ -7,6 +7,7 @@ from proxy.lanes import LOST, Place, place_mark
 from proxy.models import Role
 from proxy.state import MAX_CALLS, Relapse, load, name_index
 from proxy.trail import Entry, Trail, read
+from tests.driver import House
 from tests.recorded import KEY, PRINTS, Recorded, shown
 from tests.transcripts import NO_ID, Call, Turn, called, request, said, together, user
 
@@ -447,3 +448,13 @@ def test_many_lanes_and_huge_names_fit_the_record(session: Recorded) -> None:
         session.nudge(names[0])
     assert shown(session.ask(GO, a(), a())) == ["a1", "a1"]
     assert [lane.main for lane in load(session.data, KEY).lanes].count(True) == 1
+
+
+@pytest.mark.parametrize(("pause", "rested"), [(890.0, 0), (910.0, 1)])
+def test_a_lane_taken_up_after_a_while_has_rested(pause: float, rested: int) -> None:
+    """Then it had as many messages as its history has."""
+    house = House()
+    house.ask([user("status?")], "Fine.")
+    house.now += pause
+    x = house.ask([user("status?"), said("Fine."), user("status?")], "Fine.")
+    assert x.place.lane.rested == rested

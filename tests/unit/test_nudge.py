@@ -236,3 +236,39 @@ def test_a_request_without_tools_names_none() -> None:
     """The text still stands."""
     bare: Request = request(user("x"), tools=())
     assert finish_tool(bare, Policy()) is None
+
+
+TEXT_LOOPS = (Reason.REPEATED_TEXT, Reason.EMPTY_OUTPUT, Reason.TRUNCATED_OUTPUT, Reason.TOOL_MARKUP)
+
+
+@pytest.mark.parametrize("reason", TEXT_LOOPS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_nudge_about_texts_names_what_was_wrong_and_a_next_step(reason: Reason, count: int) -> None:
+    """Short, and an honest "I cannot" is welcome; nothing of a tool's result is quoted."""
+    said = text(of=nudge(-1, reason=reason, count=count, calls=(9,)))
+    assert said.startswith("[lastcall] The last ")
+    assert said.endswith("If the task cannot be done, saying so and why is a good answer.")
+    assert "a line" not in said
+    assert len(said) < 420
+    assert (str(count) in said) == (count > 1 or reason is Reason.REPEATED_TEXT)
+
+
+def test_a_nudge_about_texts_names_the_finish_tool() -> None:
+    """Where the request offers one."""
+    for reason in (Reason.REPEATED_TEXT, Reason.EMPTY_OUTPUT, Reason.TOOL_MARKUP):
+        assert "call submit" in text(of=nudge(-1, reason=reason), tools=("submit",))
+
+
+def test_a_nudge_about_a_cut_answer_says_what_was_lost() -> None:
+    """The call, or nothing new."""
+    assert "the call of read_file in it is incomplete" in text(of=nudge(-1, reason=Reason.TRUNCATED_OUTPUT, count=1))
+    of = Nudge(-1, -1, 1, 0, Reason.TRUNCATED_OUTPUT, "", 2, [9])
+    assert "it said the same as before" in text(of=of)
+
+
+@pytest.mark.parametrize("reason", TEXT_LOOPS)
+def test_a_stop_for_texts_says_what_happened(reason: Reason) -> None:
+    """In one clause that no client takes for a reason to ask again."""
+    said = stop_line(why(Finding(reason, "", 4, 1, 4, frozenset({9}))))
+    assert "4 times" in said
+    assert not RETRIED.search(said)

@@ -1,0 +1,90 @@
+"""What is wrong with the text of one answer: markup where no tool can be called, a passage without end, not what its stage expects.
+
+No loop of the run yet, so that the run goes on: the answer is asked for again, or what is good of it is given and said to be all.
+"""
+
+import re
+
+from proxy.engine.case import Case, Flaw
+from proxy.markup import Scanner
+from proxy.models import Answer, Finding, Reason, Role, text_of
+from proxy.policy import Expectation
+from proxy.refrain import Refrain, refrain_of
+from proxy.turns import known_tools
+from proxy.watch import Watch
+
+# People who ask about markup want to see it.
+_ASKS_ABOUT = re.compile(
+    r"(?:tool|function)[ _-]?call(?:s|ing)?\b[^\n]{0,60}\b(?:format|syntax|markup|template|token|tag|xml|raw|look)"
+    r"|(?:format|syntax|markup|template|token|tag|raw)s?\b[^\n]{0,60}\b(?:tool|function)[ _-]?call|special[ _-]token|chat[ _-]template",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r'[<\[\]|\uff5c\u2016][^\s{"=]{1,40}')
+
+
+def flaw_of(case: Case, answer: Answer) -> Flaw | None:
+    """The first thing wrong with an answer's text; None for a good one, one that makes calls, and several choices."""
+    choice = answer.choices[0] if len(answer.choices) == 1 else None
+    if choice is None or choice.calls or not choice.text:
+        return None
+    text = choice.text
+    scanner = _scanner(case)
+    if scanner is not None:
+        clean = scanner.feed(text) + scanner.finish()
+        if scanner.cut:
+            return Flaw(_finding(Reason.TOOL_MARKUP, 1), clean.rstrip(), again=scanner.leaked)
+    refrain = refrain_of(text, _asked(case)) if _cuts_refrains(case) else None
+    if refrain is not None:
+        finding = _finding(Reason.REPEATED_TEXT, refrain.times)
+        return Flaw(finding, text[: refrain.start].rstrip(), again=False, last=_is_second(case, finding))
+    if case.expects is not None and not _fulfils(text, case.expects):
+        return Flaw(_finding(Reason.EXPECT, 1), text, again=True)
+    return None
+
+
+def watch_of(case: Case) -> Watch | None:
+    """What a stream's text is followed with; None where nothing of it can be wrong, or an answer has several choices."""
+    if case.request.choices > 1:
+        return None
+    scanner = _scanner(case)
+    refrain = Refrain(_asked(case)) if _cuts_refrains(case) else None
+    return None if scanner is None and refrain is None else Watch(scanner, refrain)
+
+
+def _scanner(case: Case) -> Scanner | None:
+    if case.request.may_call or Reason.TOOL_MARKUP not in case.policy.ladders:
+        return None
+    return Scanner(known_tools(case.request, case.history), lambda sign: _is_shown(case, sign))
+
+
+def _is_shown(case: Case, sign: str) -> bool:
+    """Whether the request itself speaks of such markup: it is then the client's own protocol, or what the user wants to see."""
+    found = _TOKEN.search(sign)
+    token = sign if found is None else found.group()
+    if any(token in text_of(item.content) for item in case.request.items if item.role in (Role.SYSTEM, Role.USER)):
+        return True
+    return _ASKS_ABOUT.search(_asked(case)) is not None
+
+
+def _asked(case: Case) -> str:
+    """The newest text of the user."""
+    users = case.history.users
+    return text_of(case.request.items[users[-1].item].content)[-4096:] if users else ""
+
+
+def _cuts_refrains(case: Case) -> bool:
+    ladder = case.policy.ladders.get(Reason.REPEATED_TEXT)
+    return ladder is not None and ladder.stop_at is not None
+
+
+def _is_second(case: Case, finding: Finding) -> bool:
+    """Whether an answer of this run was cut for it before."""
+    return case.place.current and bool(finding.calls & set(case.place.lane.pruned))
+
+
+def _finding(reason: Reason, count: int) -> Finding:
+    return Finding(reason, "", count, None, None, frozenset({1 + list(Reason).index(reason)}))
+
+
+def _fulfils(text: str, expected: Expectation) -> bool:
+    return all(part in text for part in expected.contains) and not any(part in text for part in expected.excludes)

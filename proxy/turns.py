@@ -1,0 +1,94 @@
+"""What the newest answers of a lane said, for the detectors that look at texts: as far back as nobody said anything new.
+
+Read from the request's own history. The record adds which answers were cut at the output limit, which no history says, and when the
+lane last rested: what is asked again after a while is asked on purpose.
+"""
+
+import re
+
+import msgspec
+
+from proxy.fingerprint import Fingerprints
+from proxy.markup import leaked
+from proxy.models import Request, ToolCall, text_of
+from proxy.state import Lane
+from proxy.trail import History, from_person
+
+MOST = 24  # answers that are looked back at
+_AT_LIMIT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"})
+_DIGITS = re.compile(r"\d+")
+
+
+class Turn(msgspec.Struct, frozen=True, gc=False):
+    """One answer. text: identity of what it says, spelling of numbers and spaces aside. empty: neither text nor calls.
+
+    cut: it ended at the output limit; tool: of the call that was cut then, "" for a text. leaked: it wrote a tool call as text.
+    """
+
+    text: int
+    empty: bool = False
+    cut: bool = False
+    tool: str = ""
+    leaked: bool = False
+
+
+def cut_at_limit(finish: str | None) -> bool:
+    """Whether an answer ended because the output limit was reached, by the upstream's word for it."""
+    return finish in _AT_LIMIT
+
+
+def known_tools(request: Request, history: History) -> frozenset[str]:
+    """The tools that an answer may speak of: offered now or called before."""
+    return frozenset(request.tools).union(*[[call.name for call in made] for made in history.messages.made])
+
+
+def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], prints: Fingerprints, *, cut: bool) -> Turn:
+    """One answer as the detectors see it."""
+    said = " ".join(_DIGITS.sub("#", text).lower().split())
+    tool = next((call.name for call in calls if _is_broken(call)), calls[-1].name if calls else "")
+    return Turn(
+        prints.text("said", said),
+        empty=not said and not calls,
+        cut=cut,
+        tool=tool if cut else "",
+        leaked=not calls and bool(said) and leaked(text, tools),
+    )
+
+
+def newest(request: Request, history: History, lane: Lane, run: int, prints: Fingerprints) -> list[Turn]:
+    """The newest answers without calls of their own, or with a call cut short, oldest first.
+
+    They reach back to the first answer after which a person said something, unless it is what is said after each of them; none where
+    a person has just spoken, so that the run that begins there is a new one.
+    """
+    messages, last = history.messages, len(history.messages) - 1
+    if last < lane.rested or run > last:
+        return []
+    turns: list[Turn] = []
+    tools: frozenset[str] | None = None
+    usual: tuple[int, ...] = ()
+    for at in range(last, max(last - MOST, lane.rested - 1, -1), -1):
+        made = messages.made[at]
+        cut = messages.answers[at] in lane.shortened or any(_is_broken(call) for call in made)
+        if made and not cut:
+            break
+        said = _said_after(request, history, at, prints)
+        if said and not usual and any(said == _said_after(request, history, before, prints) for before in range(max(at - MOST, 0), at)):
+            usual = said
+        if said and said != usual:
+            break
+        tools = known_tools(request, history) if tools is None else tools
+        turns.append(turn_of(text_of(request.items[messages[at].item].content), made, tools, prints, cut=cut))
+    return turns[::-1]
+
+
+def _said_after(request: Request, history: History, at: int, prints: Fingerprints) -> tuple[int, ...]:
+    """Identities of what people may have said after a message and before the next."""
+    texts = [text_of(request.items[user.item].content).strip() for user in reversed(history.users) if user.before == at + 1]
+    return tuple(prints.text("user", text) for text in texts if from_person(text))
+
+
+def _is_broken(call: ToolCall) -> bool:
+    """Whether a call's arguments begin as an object and do not end as one: what is left of a call that was cut."""
+    arguments = call.arguments.strip()
+    return not call.custom and arguments.startswith("{") and not arguments.endswith("}")

@@ -1,0 +1,44 @@
+"""An answer's text while it is being written: whether it may go out yet, and whether it should go on."""
+
+from proxy.markup import Scanner
+from proxy.refrain import Refrain
+
+
+class Watch:
+    """Follows one text. scanner: where tool markup must not reach the client; then nothing goes out before it was looked at.
+
+    waiting: the newest text may turn out to be markup. spoiled: some of the text must not go out. endless: it repeats itself.
+    """
+
+    def __init__(self, scanner: Scanner | None, refrain: Refrain | None) -> None:
+        self._scanner = scanner
+        self._refrain = refrain
+
+    @property
+    def first(self) -> bool:
+        """Whether text must be looked at before it goes out."""
+        return self._scanner is not None
+
+    @property
+    def waiting(self) -> bool:
+        return self._scanner is not None and self._scanner.holding
+
+    @property
+    def spoiled(self) -> bool:
+        return self._scanner is not None and self._scanner.cut
+
+    @property
+    def endless(self) -> bool:
+        return self._refrain is not None and self._refrain.reached
+
+    def take(self, text: str) -> None:
+        """Reads what was written next."""
+        if self._scanner is not None:
+            self._scanner.feed(text)
+        if self._refrain is not None:
+            self._refrain.feed(text)
+
+    def finish(self) -> None:
+        """The text is whole: what waits is decided."""
+        if self._scanner is not None:
+            self._scanner.finish()
