@@ -11,7 +11,7 @@ from proxy.identity import Identity, Tighten
 from proxy.models import Choice, ToolCall
 from proxy.policy import Policy
 from proxy.sessions import Session, Sessions
-from proxy.store import Committed, GuardedStore, Opened, Reservation, Settlement
+from proxy.store import Committed, GuardedStore, Listing, Opened, Reservation, Settlement
 from proxy.store.memory import MemoryStore
 from tests.in_process import Clock, ids, request
 
@@ -60,6 +60,7 @@ class Faulty(MemoryStore):
         settlements: Sequence[Settlement],
         links: Sequence[bytes],
         ttl: float,
+        listing: Listing | None = None,
     ) -> Committed:
         if self.gate is not None:
             await self.gate.wait()
@@ -68,7 +69,13 @@ class Faulty(MemoryStore):
         self._check()
         self.commits.append((record, settlements, links))
         done = await super().commit(
-            session, record=None if self.contended else record, version=version, settlements=settlements, links=links, ttl=ttl
+            session,
+            record=None if self.contended else record,
+            version=version,
+            settlements=settlements,
+            links=links,
+            ttl=ttl,
+            listing=listing,
         )
         return Committed(True, None, 7) if self.contended else done
 

@@ -47,6 +47,7 @@ TESTED_ELSEWHERE = {
     "store/book.py": "contract/test_store.py",
     "store/contract.py": "contract/test_store.py",
     "store/grant.py": "contract/test_store_accounts.py",
+    "store/index.py": "contract/test_store_operator.py",
     "store/wire.py": "contract/test_store.py",
     "store/redis.py": "contract/test_store.py",
 }

@@ -8,12 +8,18 @@ from typing import Protocol
 from proxy.errors import ConfigError
 from proxy.store.contract import (
     Account,
+    Amendment,
     Ceiling,
     Clock,
     Committed,
     Kind,
     Ledger,
+    Listed,
+    Listing,
+    Mark,
     Opened,
+    Page,
+    Peeked,
     RandomBytes,
     Refusal,
     Reservation,
@@ -22,6 +28,7 @@ from proxy.store.contract import (
     Stopped,
     Store,
     Unit,
+    Usage,
 )
 from proxy.store.guard import GuardedStore
 from proxy.store.memory import MemoryStore
@@ -29,14 +36,20 @@ from proxy.store.redis import RedisStore
 
 __all__ = [
     "Account",
+    "Amendment",
     "Ceiling",
     "Clock",
     "Committed",
     "GuardedStore",
     "Kind",
     "Ledger",
+    "Listed",
+    "Listing",
+    "Mark",
     "MemoryStore",
     "Opened",
+    "Page",
+    "Peeked",
     "RandomBytes",
     "Refusal",
     "Reservation",
@@ -45,6 +58,7 @@ __all__ = [
     "Stopped",
     "Store",
     "Unit",
+    "Usage",
     "open_store",
 ]
 

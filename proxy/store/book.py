@@ -15,9 +15,11 @@ from proxy.store.contract import (
     MAX_IN_FLIGHT,
     WINDOW_SECONDS,
     Account,
+    Amendment,
     Ceiling,
     Kind,
     Ledger,
+    Mark,
     Refusal,
     Reservation,
     Settlement,
@@ -41,6 +43,15 @@ class Lease(msgspec.Struct, gc=False):
     windows: tuple[str, ...] = ()
     member: bytes | None = None
     joined: bool = False
+
+
+class Amended(msgspec.Struct, frozen=True, gc=False):
+    """What an operator put in force."""
+
+    mark: Mark = Mark.NONE
+    note: bytes = b""
+    raised: tuple[Ceiling, ...] = ()
+    deadline: float | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +85,9 @@ class Stretch:
         self.input += settlement.input_tokens
         self.output += settlement.output_tokens
         self.cost += settlement.cost
+
+    def reset(self) -> None:
+        self.steps = self.input = self.output = self.cost = 0
 
     def used(self, unit: Unit) -> tuple[int, int]:
         """Spent and held, in that unit."""
@@ -130,6 +144,7 @@ class Book:
     members: dict[bytes, float] | None = None
     stop: str = ""
     fallen: Stopped | None = None
+    amended: Amended | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -217,14 +232,43 @@ class Book:
         return before.joined
 
     def _in_force(self, wanted: Reservation, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
-        """Ceilings and deadline, with what headers tightened so far."""
         if account is None:
             self.ceilings, self.deadline = wanted.ceilings, wanted.deadline
-            self.tightened = lower(self.tightened, wanted.tighten)
+            self.tightened = merged(self.tightened, wanted.tighten)
             self.tightened_deadline = _least(self.tightened_deadline, wanted.tighten_deadline)
-        elif account.ceilings is not None:
-            return lower(account.ceilings, self.tightened), _least(account.deadline, self.tightened_deadline)
-        return lower(self.ceilings, self.tightened), _least(self.deadline, self.tightened_deadline)
+        return self.in_force(account)
+
+    def in_force(self, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
+        """Ceilings and deadline: those named, or those of the last opening, with what headers tightened and an operator raised."""
+        ceilings, deadline = self.ceilings, self.deadline
+        if account is not None and account.ceilings is not None:
+            ceilings, deadline = account.ceilings, account.deadline
+        ceilings, deadline = merged(ceilings, self.tightened), _least(deadline, self.tightened_deadline)
+        if self.amended is None:
+            return ceilings, deadline
+        raised = self.amended.deadline
+        return merged(ceilings, self.amended.raised, instead=True), deadline if raised is None else raised
+
+    def amend(self, amendment: Amendment, now: float) -> None:
+        if amendment.reset:
+            self.started_at = now
+            for stretch in [self.life, *(self.windows or {}).values()]:
+                stretch.reset()
+        before = self.amended or Amended()
+        raised, deadline = ((), None) if amendment.restore else (before.raised, before.deadline)
+        amended = Amended(
+            before.mark if amendment.mark is None else amendment.mark,
+            before.note if amendment.note is None else amendment.note,
+            merged(tuple([one for one in raised if one.until is None or one.until > now]), amendment.raised, instead=True),
+            deadline if amendment.deadline is None else amendment.deadline,
+        )
+        self.amended = None if amended == Amended() else amended
+
+    def standings(self, ceilings: Iterable[Ceiling]) -> tuple[Standing, ...]:
+        """How much of each is used; nothing in a window that nobody spent in."""
+        nothing = Stretch()
+        within = [(one, (self.windows or {}).get(one.window, nothing) if one.window else self.life) for one in ceilings]
+        return tuple([Standing(one, *stretch.used(one.unit)) for one, stretch in within])
 
     def _meet(self, ceiling: Ceiling, wanted: Reservation, bound: int, now: float) -> _Asked:
         within = self._window(ceiling.window, ceiling.until, now) if ceiling.window else self.life
@@ -234,7 +278,9 @@ class Book:
         return _Asked(ceiling, spent, held, need, rate, rest, _fitting(wanted, rest, need, rate) if ceiling.limit > 0 else None)
 
     def _verdict(self, asked: list[_Asked], deadline: float | None, now: float, place: int) -> tuple[Refusal | None, int | None]:
-        """What says no first, the deadline before the ceilings in their order; else the output that they leave room for."""
+        """What says no first, an operator, the deadline, the ceilings in their order; else the output that they leave room for."""
+        if self.amended is not None and self.amended.mark:
+            return Refusal(Kind.OPERATOR, 0, 0, account=place, mark=self.amended.mark), None
         elapsed = max(now - self.started_at, 0)
         if deadline is not None and elapsed >= deadline:
             return Refusal(Kind.DEADLINE, deadline, elapsed, account=place), None
@@ -327,18 +373,15 @@ class Book:
         return [stretch for window in windows if (stretch := self.windows.get(window)) is not None]
 
 
-def lower(ceilings: tuple[Ceiling, ...], by: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
-    """The stricter of two lists, ceiling by ceiling, in the order of units."""
+def merged(ceilings: tuple[Ceiling, ...], by: tuple[Ceiling, ...], *, instead: bool = False) -> tuple[Ceiling, ...]:
+    """Two lists as one, in the order of units: of ceilings of one unit and window the stricter, or that of the second `instead`."""
     if not by:
         return ceilings
-    strictest = {(one.unit, one.window): one for one in ceilings}
+    found = {(one.unit, one.window): one for one in ceilings}
     for one in by:
-        other = strictest.get((one.unit, one.window))
-        if other is None:
-            strictest[one.unit, one.window] = one
-        elif one.limit < other.limit:
-            strictest[one.unit, one.window] = msgspec.structs.replace(other, limit=one.limit)
-    return tuple(sorted(strictest.values(), key=lambda one: _RANK[one.unit]))
+        other = found.get((one.unit, one.window), one)
+        found[one.unit, one.window] = msgspec.structs.replace(other, limit=one.limit if instead else min(one.limit, other.limit))
+    return tuple(sorted(found.values(), key=lambda one: _RANK[one.unit]))
 
 
 def _priced(tokens: int, rate: int) -> int:

@@ -29,6 +29,7 @@ class Unit(StrEnum):
 class Kind(StrEnum):
     """Which kind of limit said no, in the order in which a ledger asks them."""
 
+    OPERATOR = "operator"
     DEADLINE = "deadline"
     STEPS = "steps"
     INPUT = "input"
@@ -37,6 +38,14 @@ class Kind(StrEnum):
     COST = "cost"
     CALLS = "calls"
     SESSIONS = "sessions"
+
+
+class Mark(StrEnum):
+    """What an operator put on a ledger. While one is there, no call is granted."""
+
+    NONE = ""
+    PAUSED = "paused"
+    STOPPED = "stopped"
 
 
 class Ceiling(msgspec.Struct, frozen=True, gc=False):
@@ -57,10 +66,10 @@ class Account(msgspec.Struct, frozen=True, gc=False):
     """A ledger besides the session's own from which a call also spends: the team's, every ancestor session's.
 
     key: names it as a session's key does; an ancestor's is that session's. ceilings, deadline: as in `Reservation`; ceilings None: both as
-    that session was last opened with itself. What an ancestor's headers tightened counts in either case. calls:
+    that session was last opened with itself. What an ancestor's headers tightened, and an operator raised, counts in either case. calls:
     most calls under way at once. sessions: most different sessions at once; a session is there from its first call until `idle`
     seconds after its last. member: the session that is counted, if not the one that is opened (the eldest ancestor, so that its children
-    do not count again). team: kept for `TEAM_SECONDS` after its last use, under any pressure.
+    do not count again). team: kept for `TEAM_SECONDS` after its last use, under any pressure, and with rows of its usage.
     """
 
     key: bytes
@@ -150,7 +159,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Which limit said no. limit, spent: in the ceiling's unit; for a deadline in seconds; for calls and sessions how many at once.
 
-    account: as in `Standing`. ceiling: None where it is none.
+    account: as in `Standing`. ceiling: None where it is none. mark: the operator's, where that is what said no.
     """
 
     kind: Kind
@@ -159,6 +168,7 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     reserved: int = 0
     ceiling: Ceiling | None = None
     account: int = -1
+    mark: Mark = Mark.NONE
 
 
 class Stopped(msgspec.Struct, frozen=True, gc=False):
@@ -179,7 +189,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     leases, at most 16. ends_at: when the first deadline passes, the session's or an account's.
 
     stops: of each account, the reason its own run stands stopped for; "" where it goes on. fallen: the session below this one that
-    was stopped last.
+    was stopped last. note: what an operator left for whoever judges the session (`Amendment.note`).
     """
 
     record: bytes | None
@@ -196,6 +206,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     ends_at: float | None = None
     stops: tuple[str, ...] = ()
     fallen: Stopped | None = None
+    note: bytes = b""
 
     def limit(self, unit: Unit) -> int | None:
         """The session's ceiling in force for its whole life in that unit."""
@@ -208,8 +219,9 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
 
     body_bytes: the size of the body whose input tokens these are, 0 when they are no measure. cost: nano-dollars. windows: those of the
     session's ceilings that the call was reserved under, if they have any. accounts: those it was reserved with; they are charged in the
-    windows named there, even when those are over. stop: the reason the session's run stands stopped for from now on, "" when it goes
-    on, None for no news.
+    windows named there, even when those are over. model, day: the row of the teams' usage that it adds to, no row without a day; models
+    come from a closed set, days are `2026-11-29`. stop: the reason the session's run stands stopped for from now on, "" when it goes on,
+    None for no news.
     """
 
     lease: str
@@ -220,6 +232,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     cost: int = 0
     windows: tuple[str, ...] = ()
     accounts: tuple[Account, ...] = ()
+    model: str = ""
+    day: str = ""
     stop: str | None = None
 
 
@@ -230,6 +244,83 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     conflict: bool
     record: bytes | None
     version: int
+
+
+class Amendment(msgspec.Struct, frozen=True, gc=False):
+    """What an operator changes about a ledger; every `open` from then on sees it.
+
+    reset: what is settled goes back to nothing, in every window too, and the deadline's clock starts anew; what calls under way hold
+    stays. raised: ceilings in force instead of the policy's and the headers' of that unit and window, higher or lower, or new. deadline:
+    likewise, seconds after the start. restore: forget what was raised before this, the deadline too. mark: put on or taken off. note:
+    handed out with every `open` until another takes its place, b"" for none; whoever judges the session knows what it says.
+    None leaves things as they are.
+    """
+
+    reset: bool = False
+    restore: bool = False
+    raised: tuple[Ceiling, ...] = ()
+    deadline: float | None = None
+    mark: Mark | None = None
+    note: bytes | None = None
+
+
+class Peeked(msgspec.Struct, frozen=True, gc=False):
+    """A ledger as it stands, seen without a trace. record, version, ledger, deadline, fallen, note: as in `Opened`.
+
+    standings: of every ceiling in force. calls: under way. sessions: there, as far as an account counts them. expires_at: when it is
+    forgotten, a ttl after its last use. raised, raised_deadline: what an operator put in force. stop: the reason its run stands stopped
+    for.
+    """
+
+    record: bytes | None
+    version: int
+    now: float
+    expires_at: float
+    ledger: Ledger
+    standings: tuple[Standing, ...]
+    deadline: float | None
+    calls: int
+    sessions: int
+    stop: str = ""
+    fallen: Stopped | None = None
+    mark: Mark = Mark.NONE
+    note: bytes = b""
+    raised: tuple[Ceiling, ...] = ()
+    raised_deadline: float | None = None
+
+
+class Listing(msgspec.Struct, frozen=True, gc=False):
+    """What a session is listed under. tenant: whose it is; label: what people see of it. Short, and nothing that must not be stored."""
+
+    tenant: str
+    label: str
+
+
+class Listed(msgspec.Struct, frozen=True, gc=False):
+    """A session in the index. seen: when it was used last, to within `LISTED_SECONDS`."""
+
+    session: bytes
+    listing: Listing
+    seen: float
+
+
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """A part of the index, the sessions used last first. Some may have ended: then `peek` finds nothing. after: where the next part
+    begins, "" when this was the last; a part may be short, or empty, and not the last."""
+
+    sessions: tuple[Listed, ...]
+    after: str
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """What a team spent in a day on a model. cost: nano-dollars."""
+
+    day: str
+    model: str
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    cost: int
 
 
 class Store(Protocol):
@@ -264,11 +355,32 @@ class Store(Protocol):
         settlements: Sequence[Settlement],
         links: Sequence[bytes],
         ttl: float,
+        listing: Listing | None = None,
     ) -> Committed:
         """Settle, then replace the record if its version is still `version` (None leaves it alone), then point `links` at the session.
 
-        Every ledger that a settlement names charges it once, also when a commit that failed half-way is sent again.
+        Every ledger that a settlement names charges it once, also when a commit that failed half-way is sent again. listing: what the
+        session is found under in the index, from its first record on.
         """
+        ...
+
+    async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
+        """At most `count` sessions of the index: those of a tenant, those whose label contains what is searched for, from a place on.
+
+        A place that no page named is the beginning.
+        """
+        ...
+
+    async def peek(self, accounts: Sequence[Account]) -> list[Peeked | None]:
+        """Ledgers as they stand, in one round trip; None where there is none. A session's own is `Account(session)`."""
+        ...
+
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
+        """Change a ledger, made if there is none; how it stands then."""
+        ...
+
+    async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:
+        """A team's rows of those days, by day and model; kept for `TEAM_SECONDS`."""
         ...
 
     async def ping(self) -> None: ...
@@ -290,3 +402,6 @@ WINDOW_SECONDS = 3600.0
 
 # How long a team's ledger is kept after its last use.
 TEAM_SECONDS = 400 * 86_400.0
+
+# How often at least the index hears of a session in use.
+LISTED_SECONDS = 300.0

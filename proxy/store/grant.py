@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.store.contract import Kind, Ledger, Opened, Refusal, Reservation, Standing, Stopped, Unit
+from proxy.store.contract import Kind, Ledger, Opened, Refusal, Reservation, Settlement, Standing, Stopped, Unit
 
 _BOUNDED = frozenset({Kind.INPUT, Kind.TOKENS, Kind.COST})  # ceilings under which a lower bound of the input leaves more room
 
@@ -64,6 +64,7 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
     ledger: Ledger
     in_flight: tuple[int, ...]
     fallen: Stopped | None = None
+    note: bytes = b""
 
 
 def tight(wanted: Reservation, grants: Sequence[Grant]) -> list[int]:
@@ -131,7 +132,14 @@ def opened(loaded: Loaded, grants: Sequence[Grant]) -> Opened:
         ends,
         stops,
         loaded.fallen,
+        loaded.note,
     )
+
+
+def has_usage(settlement: Settlement) -> bool:
+    """Whether it adds to a row of a team's usage."""
+    amounts = (settlement.steps, settlement.input_tokens, settlement.output_tokens, settlement.cost)
+    return bool(settlement.day) and any(amounts)
 
 
 def _undone(grant: Grant) -> Grant:

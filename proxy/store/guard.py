@@ -14,7 +14,21 @@ from typing import TypeVar
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store.contract import SETTLED_SECONDS, Account, Clock, Committed, Opened, Reservation, Settlement, Store
+from proxy.store.contract import (
+    SETTLED_SECONDS,
+    Account,
+    Amendment,
+    Clock,
+    Committed,
+    Listing,
+    Opened,
+    Page,
+    Peeked,
+    Reservation,
+    Settlement,
+    Store,
+    Usage,
+)
 
 # Failed commits whose settlements are kept for a later delivery, and for how long: well within the time in which the store
 # still knows that it had applied one whose reply was lost.
@@ -110,16 +124,31 @@ class GuardedStore:
         settlements: Sequence[Settlement],
         links: Sequence[bytes],
         ttl: float,
+        listing: Listing | None = None,
     ) -> Committed:
         """See `Store.commit`. When it fails or is cancelled, its settlements are delivered once the store answers again."""
         try:
             return await self._call(
-                lambda: self._store.commit(session, record=record, version=version, settlements=settlements, links=links, ttl=ttl)
+                lambda: self._store.commit(
+                    session, record=record, version=version, settlements=settlements, links=links, ttl=ttl, listing=listing
+                )
             )
         except (StoreUnavailable, asyncio.CancelledError):
             if settlements:
                 self._owed.append(_Owed(session, tuple(settlements), ttl, self._clock()))
             raise
+
+    async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
+        return await self._call(lambda: self._store.page(after=after, count=count, tenant=tenant, search=search))
+
+    async def peek(self, accounts: Sequence[Account]) -> list[Peeked | None]:
+        return await self._call(lambda: self._store.peek(accounts))
+
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
+        return await self._call(lambda: self._store.amend(account, amendment, ttl))
+
+    async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:
+        return await self._call(lambda: self._store.usage(team, days))
 
     async def ping(self) -> None:
         await self._call(self._store.ping)

@@ -7,20 +7,27 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from proxy.store.book import Book
+from proxy.store.book import Amended, Book, Stretch
 from proxy.store.contract import (
     SETTLED_SECONDS,
     TEAM_SECONDS,
     Account,
+    Amendment,
     Clock,
     Committed,
+    Listed,
+    Listing,
     Opened,
+    Page,
+    Peeked,
     RandomBytes,
     Reservation,
     Settlement,
     Stopped,
+    Usage,
 )
-from proxy.store.grant import Loaded, lowered, opened, tight, to_undo
+from proxy.store.grant import Loaded, has_usage, lowered, opened, tight, to_undo
+from proxy.store.index import matches, named_place, place_of
 
 # What a session and a link weigh beside the record, for the bound on bytes (measured with tracemalloc, rounded up).
 _SESSION_BYTES = 1024
@@ -29,17 +36,21 @@ _LINK_BYTES = 160
 # Of each session the newest links are kept, so that a session's weight does not grow with its length.
 _LINKS_PER_SESSION = 64
 _MAX_SETTLED = 16_384
+_USAGE_DAYS = 400
 
 
 @dataclass(slots=True)
 class _Session:
-    """A record and its ledger."""
+    """A record and its ledger. A team's has no record, and rows of usage instead, by day and model."""
 
     book: Book
     expires: float
+    seen: float = 0.0
+    listing: Listing | None = None
     record: bytes | None = None
     version: int = 0
     links: list[bytes] = field(default_factory=list)
+    usage: dict[str, dict[str, Stretch]] | None = None
 
     @property
     def weight(self) -> int:
@@ -73,11 +84,12 @@ class MemoryStore:
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
         now = self._clock()
-        accounts = [(account, self._paying(account, now, ttl)) for account in reservation.accounts]
+        accounts = [(account, self._paying(account, now, ttl).book) for account in reservation.accounts]
         entry = self._touch(session, now, ttl)
         book = entry.book
         grants = [book.reserve(reservation, now)]
-        loaded = Loaded(entry.record, entry.version, now, book.ledger, book.in_flight(reservation.lease), book.fallen)
+        note = b"" if book.amended is None else book.amended.note
+        loaded = Loaded(entry.record, entry.version, now, book.ledger, book.in_flight(reservation.lease), book.fallen, note)
         if accounts:
             grants += [
                 paying.reserve(reservation, now, account, place, account.member or session)
@@ -113,6 +125,7 @@ class MemoryStore:
         settlements: Sequence[Settlement],
         links: Sequence[bytes],
         ttl: float,
+        listing: Listing | None = None,
     ) -> Committed:
         now = self._clock()
         entry = self._touch(session, now, ttl)
@@ -120,6 +133,8 @@ class MemoryStore:
             self._settle(session, entry.book, settlement, now, ttl)
         self._link(session, entry, links)
         committed = self._replace(entry, record, version)
+        if entry.version:
+            entry.listing = listing or entry.listing
         self._shrink(now)
         return committed
 
@@ -131,11 +146,51 @@ class MemoryStore:
             book.learn(settlement)
         for account in settlement.accounts:
             paying = self._paying(account, now, ttl)
-            paying.release(settlement.lease)
+            paying.book.release(settlement.lease)
             if self._mark(account.key, settlement.lease, now):
-                paying.charge(settlement, account.windows, now)
-                if settlement.stop and not account.team:
-                    paying.fallen = Stopped(session, settlement.stop)
+                paying.book.charge(settlement, account.windows, now)
+                if account.team:
+                    _note_usage(paying, settlement)
+                elif settlement.stop:
+                    paying.book.fallen = Stopped(session, settlement.stop)
+
+    async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
+        now = self._clock()
+        place = place_of(after)
+        found: list[Listed] = []
+        behind = place is None
+        for key, entry in reversed(self._sessions.items()):
+            if place is not None and not behind:
+                # Whoever was used at the same instant stands on either side of the place.
+                behind = entry.seen < place[0] or key == place[1]
+                if key == place[1] or not behind:
+                    continue
+            if entry.listing is None or entry.expires <= now or not matches(entry.listing, tenant, search):
+                continue
+            if len(found) == count:
+                return Page(tuple(found), named_place(found[-1].seen, found[-1].session))
+            found.append(Listed(key, entry.listing, entry.seen))
+        return Page(tuple(found), "")
+
+    async def peek(self, accounts: Sequence[Account]) -> list[Peeked | None]:
+        now = self._clock()
+        found = [(account, (self._teams if account.team else self._sessions).get(account.key)) for account in accounts]
+        return [None if entry is None or entry.expires <= now else _peeked(entry, account, now) for account, entry in found]
+
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
+        now = self._clock()
+        entry = self._paying(account, now, ttl)
+        entry.book.amend(amendment, now)
+        self._shrink(now)
+        return _peeked(entry, account, now)
+
+    async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:
+        rows = self._teams[team].usage if team in self._teams else None
+        return [
+            Usage(day, model, row.steps, row.input, row.output, row.cost)
+            for day in days
+            for model, row in sorted((rows or {}).get(day, {}).items())
+        ]
 
     async def ping(self) -> None:
         return None
@@ -143,17 +198,17 @@ class MemoryStore:
     async def close(self) -> None:
         return None
 
-    def _paying(self, account: Account, now: float, ttl: float) -> Book:
-        """The ledger of an account, made when there is none. A team's is under no pressure; those of teams long gone make room."""
+    def _paying(self, account: Account, now: float, ttl: float) -> _Session:
+        """What has the ledger of an account, made when there is none. A team's is under no pressure; those of teams long gone make room."""
         if not account.team:
-            return self._touch(account.key, now, ttl).book
+            return self._touch(account.key, now, ttl)
         team = self._teams.get(account.key)
         if team is None or team.expires <= now:
             for old in [key for key, one in self._teams.items() if one.expires <= now]:
                 del self._teams[old]
             team = self._teams[account.key] = _Session(Book(now), 0.0)
         team.expires = now + TEAM_SECONDS
-        return team.book
+        return team
 
     def _touch(self, session: bytes, now: float, ttl: float) -> _Session:
         """The live session of that key, made when there is none, now the most recently used."""
@@ -166,6 +221,7 @@ class MemoryStore:
             self._bytes += entry.weight
         self._sessions.move_to_end(session)
         entry.expires = max(entry.expires, now + ttl)
+        entry.seen = now
         return entry
 
     def _drop(self, session: bytes) -> None:
@@ -218,3 +274,38 @@ class MemoryStore:
         elif entry.version != version + 1 or entry.record != record:
             return Committed(True, entry.record, entry.version)
         return Committed(False, record, entry.version)
+
+
+def _note_usage(team: _Session, settlement: Settlement) -> None:
+    """Add to the row of that day and model; the oldest day makes room."""
+    if not has_usage(settlement):
+        return
+    rows = team.usage = {} if team.usage is None else team.usage
+    rows.setdefault(settlement.day, {}).setdefault(settlement.model, Stretch()).charge(settlement)
+    if len(rows) > _USAGE_DAYS:
+        del rows[min(rows)]
+
+
+def _peeked(entry: _Session, account: Account, now: float) -> Peeked:
+    book = entry.book
+    book.reap(now)
+    ceilings, deadline = book.in_force(account)
+    amended = book.amended or Amended()
+    there = sum(until > now for until in (book.members or {}).values())
+    return Peeked(
+        entry.record,
+        entry.version,
+        now,
+        entry.expires,
+        book.ledger,
+        book.standings(ceilings),
+        deadline,
+        len(book.leases),
+        there,
+        book.stop,
+        book.fallen,
+        amended.mark,
+        amended.note,
+        amended.raised,
+        amended.deadline,
+    )

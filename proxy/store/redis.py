@@ -19,8 +19,21 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from proxy.errors import StoreUnavailable
 from proxy.store import wire
-from proxy.store.contract import Account, Committed, Opened, RandomBytes, Reservation, Settlement
+from proxy.store.contract import (
+    Account,
+    Amendment,
+    Committed,
+    Listing,
+    Opened,
+    Page,
+    Peeked,
+    RandomBytes,
+    Reservation,
+    Settlement,
+    Usage,
+)
 from proxy.store.grant import lowered, opened, tight, to_undo
+from proxy.store.index import place_of
 from proxy.store.wire import Command
 
 _SECRET = b"lastcall:secret"
@@ -95,14 +108,37 @@ class RedisStore:
         settlements: Sequence[Settlement],
         links: Sequence[bytes],
         ttl: float,
+        listing: Listing | None = None,
     ) -> Committed:
         life = wire.milliseconds(ttl)
         # Links first: so the session, whose life the script renews after them, outlives them.
         commands: list[Command] = [(b"SET", wire.link_key(link), session, b"PX", life) for link in links]
         commands += wire.commit_accounts(session, settlements, ttl)
-        commands.append(wire.commit_session(session, record, version, settlements, ttl))
-        committed = await self._ask(commands, lambda replies: wire.committed(replies[-1]))
+        new = record is not None and version == 0
+        if listing is not None and new:
+            commands.append(wire.enlist(session, listing, ttl))
+        commands.append(wire.commit_session(session, record, version, settlements, ttl, listed=listing is not None))
+        committed, unheard = await self._ask(commands, lambda replies: wire.committed(replies[-1]))
+        if unheard and listing is not None and not new:
+            await self._ask([wire.enlist(session, listing, ttl)], list)
         return committed if committed.conflict else Committed(False, record, committed.version)
+
+    async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
+        return await self._ask([wire.page(place_of(after), count, tenant, search)], lambda replies: wire.paged(replies[0]))
+
+    async def peek(self, accounts: Sequence[Account]) -> list[Peeked | None]:
+        if not accounts:
+            return []
+        return await self._ask([wire.peek(account) for account in accounts], lambda replies: list(map(wire.peeked, replies)))
+
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
+        return await self._ask([wire.amend(account, amendment, ttl), wire.peek(account)], lambda replies: wire.found(replies[1]))
+
+    async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:
+        if not days:
+            return []
+        replies = await self._ask([wire.usage(team, day) for day in days], list)
+        return [row for day, reply in zip(days, replies, strict=True) for row in wire.usage_of(day, reply)]
 
     async def ping(self) -> None:
         await self._ask([(b"PING",)], lambda replies: None)
@@ -115,11 +151,9 @@ class RedisStore:
         """Send commands in one round trip and read their replies; whatever goes wrong is `StoreUnavailable`."""
         try:
             replies = await self._exchange(commands)
-            unknown = [place for place, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-            if unknown:
-                answers = await self._exchange([wire.in_full(commands[place]) for place in unknown])
-                for place, reply in zip(unknown, answers, strict=True):
-                    replies[place] = reply
+            known = next((at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)), len(replies))
+            if known < len(replies):  # from there on anew, since their order counts; what is done twice is done once
+                replies[known:] = await self._exchange([wire.in_full(command) for command in commands[known:]])
             for reply in replies:
                 if isinstance(reply, ResponseError):
                     raise reply

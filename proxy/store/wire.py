@@ -10,22 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from proxy.store.contract import (
+    LISTED_SECONDS,
     MAX_IN_FLIGHT,
     SETTLED_SECONDS,
     TEAM_SECONDS,
     Account,
+    Amendment,
     Ceiling,
     Committed,
     Kind,
     Ledger,
+    Listed,
+    Listing,
+    Mark,
+    Page,
+    Peeked,
     Refusal,
     Reservation,
     Settlement,
     Standing,
     Stopped,
     Unit,
+    Usage,
 )
-from proxy.store.grant import Grant, Hold, Loaded
+from proxy.store.grant import Grant, Hold, Loaded, has_usage
+from proxy.store.index import Place, named_place
 
 Field = bytes | str | int | float
 Command = tuple[Field, ...]
@@ -37,6 +46,10 @@ _MAX_SETTLED = 1024
 _MAX_TEAM_SETTLED = 65_536
 
 _AS_BEFORE = "="  # stands for what the ledger knows already
+
+_INDEX = "lastcall:sessions"
+_SEPARATOR = "\x1f"
+_LOOKED_AT = 20_000  # entries of the index, for one page
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +65,21 @@ class Script:
         return cls(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
-_OPEN = Script.load("ledger.lua", "open.lua")
+_OPEN = Script.load("ledger.lua", "limits.lua", "open.lua")
 _UNDO = Script.load("ledger.lua", "undo.lua")
 _COMMIT = Script.load("ledger.lua", "commit.lua")
 _RENEW = Script.load("renew.lua")
-_SCRIPTS = {script.sha: script for script in (_OPEN, _UNDO, _COMMIT, _RENEW)}
+_AMEND = Script.load("ledger.lua", "limits.lua", "amend.lua")
+_PEEK = Script.load("ledger.lua", "limits.lua", "peek.lua")
+_LIST = Script.load("list.lua")
+_PAGE = Script.load("page.lua")
+_SCRIPTS = {script.sha: script for script in (_OPEN, _UNDO, _COMMIT, _RENEW, _AMEND, _PEEK, _LIST, _PAGE)}
 
 
 def in_full(command: Command) -> Command:
-    """The same call of a script with its text in place of its hash, for a server that does not know it (yet, or any more)."""
+    """The same command, a script with its text in place of its hash, for a server that does not know it (yet, or any more)."""
+    if command[0] != b"EVALSHA":
+        return command
     return (b"EVAL", _SCRIPTS[str(command[1])].text, *command[2:])
 
 
@@ -114,33 +133,82 @@ def renew_account(session: bytes, account: Account, lease: str, expires_in: floa
     return (b"EVALSHA", _RENEW.sha, 2, leases, members, lease, expires_in, account.idle, _member(session, account))
 
 
-def commit_session(session: bytes, record: bytes | None, version: int, settlements: Sequence[Settlement], ttl: float) -> Command:
+def commit_session(
+    session: bytes, record: bytes | None, version: int, settlements: Sequence[Settlement], ttl: float, *, listed: bool
+) -> Command:
     replace: Command = (0, version, b"") if record is None else (1, version, record)
-    arguments: list[Field] = [milliseconds(ttl), *replace, SETTLED_SECONDS, _MAX_SETTLED]
+    often = min(LISTED_SECONDS, ttl / 4) if listed else 0
+    arguments: list[Field] = [milliseconds(ttl), *replace, SETTLED_SECONDS, _MAX_SETTLED, often, 0]
     for call in settlements:
-        arguments += (*_cost(call), call.body_bytes, "|".join(call.windows), _AS_BEFORE if call.stop is None else call.stop, b"")
+        stop = _AS_BEFORE if call.stop is None else call.stop
+        arguments += (*_cost(call), call.body_bytes, "|".join(call.windows), stop, b"", 0, b"")
     return _commit(session, arguments)
 
 
 def commit_accounts(session: bytes, settlements: Sequence[Settlement], ttl: float) -> list[Command]:
     """One command for each account that any of the settlements names."""
-    charged: dict[bytes, tuple[Account, list[Field]]] = {}
+    charged: dict[bytes, tuple[Account, list[Settlement]]] = {}
     for call in settlements:
         for account in call.accounts:
-            _, arguments = charged.setdefault(account.key, (account, []))
-            fallen = f"{session.hex()} {call.stop}" if call.stop and not account.team else b""
-            arguments += (*_cost(call), 0, "|".join(account.windows), _AS_BEFORE, fallen)
-    return [
-        _commit(
-            account.key, [_life(account, ttl), 0, 0, b"", SETTLED_SECONDS, _MAX_TEAM_SETTLED if account.team else _MAX_SETTLED, *arguments]
-        )
-        for account, arguments in charged.values()
-    ]
+            charged.setdefault(account.key, (account, []))[1].append(call)
+    return [_commit_account(session, account, calls, ttl) for account, calls in charged.values()]
 
 
-def _commit(key: bytes, arguments: Sequence[Field]) -> Command:
+def _commit_account(session: bytes, account: Account, calls: Sequence[Settlement], ttl: float) -> Command:
+    most = _MAX_TEAM_SETTLED if account.team else _MAX_SETTLED
+    arguments: list[Field] = [_life(account, ttl), 0, 0, b"", SETTLED_SECONDS, most, 0, milliseconds(TEAM_SECONDS)]
+    days: list[str] = []
+    for call in calls:
+        windows = next(one.windows for one in call.accounts if one.key == account.key)
+        fallen: Field = f"{session.hex()} {call.stop}" if call.stop and not account.team else b""
+        place = 0
+        if account.team and has_usage(call):
+            if call.day not in days:
+                days.append(call.day)
+            place = 4 + days.index(call.day)
+        arguments += (*_cost(call), 0, "|".join(windows), _AS_BEFORE, fallen, place, call.model)
+    return _commit(account.key, arguments, [_usage_key(account.key, day) for day in days])
+
+
+def _commit(key: bytes, arguments: Sequence[Field], more_keys: Sequence[str] = ()) -> Command:
     ledger, leases, _, settled = _keys(key)
-    return (b"EVALSHA", _COMMIT.sha, 3, ledger, leases, settled, *arguments)
+    return (b"EVALSHA", _COMMIT.sha, 3 + len(more_keys), ledger, leases, settled, *more_keys, *arguments)
+
+
+def enlist(session: bytes, listing: Listing, ttl: float) -> Command:
+    entry = _SEPARATOR.join([session.hex(), *(text.replace(_SEPARATOR, "") for text in (listing.tenant, listing.label))])
+    return (b"EVALSHA", _LIST.sha, 1, _INDEX, entry, ttl + 2 * LISTED_SECONDS)
+
+
+def page(place: Place | None, count: int, tenant: str | None, search: str) -> Command:
+    seen, session = ("+inf", "") if place is None else (repr(place[0]), place[1].hex())
+    return (b"EVALSHA", _PAGE.sha, 1, _INDEX, seen, session, count, tenant or b"", int(tenant is not None), search, _LOOKED_AT)
+
+
+def peek(account: Account) -> Command:
+    ledger, leases, members, _ = _keys(account.key)
+    limits = _AS_BEFORE if account.ceilings is None else _text_of(account.ceilings)
+    return (b"EVALSHA", _PEEK.sha, 3, ledger, leases, members, limits, _optional(account.deadline))
+
+
+def amend(account: Account, amendment: Amendment, ttl: float) -> Command:
+    ledger, leases, _, _ = _keys(account.key)
+    arguments = (
+        int(amendment.reset),
+        int(amendment.restore),
+        _text_of(amendment.raised),
+        *(_AS_BEFORE if one is None else one for one in (amendment.deadline, amendment.mark)),
+        _AS_BEFORE if amendment.note is None else amendment.note.hex(),
+    )
+    return (b"EVALSHA", _AMEND.sha, 2, ledger, leases, _life(account, ttl), *arguments)
+
+
+def usage(team: bytes, day: str) -> Command:
+    return (b"HGETALL", _usage_key(team, day))
+
+
+def _usage_key(team: bytes, day: str) -> str:
+    return f"{_keys(team)[0].removesuffix('ledger')}usage:{day}"
 
 
 def _keys(key: bytes) -> tuple[str, str, str, str]:
@@ -188,17 +256,16 @@ def _text_of(ceilings: tuple[Ceiling, ...]) -> str:
 
 def loaded(reply: list[Any]) -> Loaded:
     """What the answer to `open_session` says of the session."""
-    record, version, now, started, counters, *_, tags, _, fallen = reply
-    return Loaded(record, version, float(now), _ledger(counters, float(started)), tuple(map(int, tags)), _stopped(fallen))
+    record, version, now, started, counters, *_, tags, _, fallen, amended = reply
+    note = b"" if amended is None else _amended(amended)[1]
+    return Loaded(record, version, float(now), _ledger(counters, float(started)), tuple(map(int, tags)), _stopped(fallen), note)
 
 
 def grant(reply: list[Any], wanted: Reservation, account: Account | None = None, place: int = -1) -> Grant:
     """What the ledger of the session, or of the account at that place, says to the reservation."""
-    _, _, now, started, _, deadline, refused, at_once, last, step, output, bound, cost, in_force, told, _, stop, _ = reply
+    _, _, now, started, _, deadline, refused, at_once, last, step, output, bound, cost, in_force, told, _, stop, _, amended = reply
     asked = wanted.ceilings if account is None else account.ceilings or ()
-    ceilings = asked if in_force is None else _ceilings(in_force)
-    used = [one.split() for one in told.split(b";")[:-1]]
-    standings = tuple([Standing(one, int(spent), int(held), place) for one, (spent, held) in zip(ceilings, used, strict=True)])
+    standings = _standings(asked if in_force is None else _ceilings(in_force), told, place)
     limit, ends, hold, refusal = None, None, None, None
     if deadline is not None:
         limit = float(deadline)
@@ -210,11 +277,70 @@ def grant(reply: list[Any], wanted: Reservation, account: Account | None = None,
         refusal = Refusal(Kind(one.ceiling.unit), one.ceiling.limit, one.spent, one.reserved, one.ceiling, place)
     elif refused == 0:
         refusal = Refusal(Kind.DEADLINE, limit or 0.0, max(float(now) - float(started), 0.0), account=place)
+    elif refused == -3:
+        refusal = Refusal(Kind.OPERATOR, 0, 0, account=place, mark=_amended(amended)[0])
     elif account is not None:
         kind, most = (Kind.CALLS, account.calls) if refused == -1 else (Kind.SESSIONS, account.sessions)
         refusal = Refusal(kind, most or 0, at_once, account=place)
     ending = None if last is None else standings[last - 1]
     return Grant(step, bound, standings, limit, ends, refusal, output, ending, hold, "" if stop is None else stop.decode())
+
+
+def peeked(reply: list[Any] | None) -> Peeked | None:
+    return None if reply is None else found(reply)
+
+
+def found(reply: list[Any]) -> Peeked:
+    """A ledger that is there."""
+    record, version, now, expires, started, counters, in_force, told, deadline, calls, there, stop, fallen, amended = reply
+    mark, note, raised, raised_deadline = _amended(amended or b"|||")
+    return Peeked(
+        record,
+        version,
+        float(now),
+        float(expires),
+        _ledger(counters, float(started)),
+        _standings(_ceilings(in_force), told, -1),
+        None if deadline is None else float(deadline),
+        calls,
+        there,
+        "" if stop is None else stop.decode(),
+        _stopped(fallen),
+        mark,
+        note,
+        raised,
+        raised_deadline,
+    )
+
+
+def paged(reply: list[Any]) -> Page:
+    more, seen, session, *found = reply
+    listed = [_listed(entry.decode(), float(at)) for entry, at in zip(found[::2], found[1::2], strict=True)]
+    return Page(tuple(listed), named_place(float(seen), bytes.fromhex(session.decode())) if more else "")
+
+
+def usage_of(day: str, reply: list[bytes]) -> list[Usage]:
+    """The rows of a day, by model."""
+    rows: dict[str, dict[str, int]] = {}
+    for name, amount in zip(reply[::2], reply[1::2], strict=True):
+        model, _, unit = name.decode().rpartition("|")
+        rows.setdefault(model, {})[unit] = int(amount)
+    return [Usage(day, model, row["steps"], row["input"], row["output"], row["cost"]) for model, row in sorted(rows.items())]
+
+
+def _listed(entry: str, seen: float) -> Listed:
+    session, tenant, label = entry.split(_SEPARATOR)
+    return Listed(bytes.fromhex(session), Listing(tenant, label), seen)
+
+
+def _standings(ceilings: Sequence[Ceiling], told: bytes, account: int) -> tuple[Standing, ...]:
+    used = [one.split() for one in told.split(b";")[:-1]]
+    return tuple([Standing(one, int(spent), int(held), account) for one, (spent, held) in zip(ceilings, used, strict=True)])
+
+
+def _amended(text: bytes) -> tuple[Mark, bytes, tuple[Ceiling, ...], float | None]:
+    mark, deadline, note, raised = text.split(b"|", 3)
+    return Mark(mark.decode()), bytes.fromhex(note.decode()), tuple(_ceilings(raised)), float(deadline) if deadline else None
 
 
 def _ledger(counters: bytes, started: float) -> Ledger:
@@ -234,6 +360,7 @@ def _stopped(text: bytes | None) -> Stopped | None:
     return Stopped(bytes.fromhex(session), reason)
 
 
-def committed(reply: list[Any]) -> Committed:
-    conflict, version, record = reply
-    return Committed(conflict == 1, record, version)
+def committed(reply: list[Any]) -> tuple[Committed, bool]:
+    """The answer to `commit_session`, and whether the index is to hear of the session."""
+    conflict, version, record, unheard = reply
+    return Committed(conflict == 1, record, version), unheard == 1

@@ -1,4 +1,4 @@
-"""The same answers from every store: any history of opens, renewals and commits reads the same in memory and on a server.
+"""The same answers from every store: any history of opens, renewals, commits and amendments reads the same in memory and on a server.
 
 Three sessions and two teams; a session may pay for another one, and a team for all.
 """
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.store import Account, Ceiling, Kind, Opened, Reservation, Settlement, Stopped, Store, Unit
+from proxy.store import Account, Amendment, Ceiling, Kind, Mark, Opened, Peeked, Reservation, Settlement, Stopped, Store, Unit
 from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
 from tests.servers import Server
@@ -77,36 +77,47 @@ _settlements = st.builds(
     st.integers(0, 3000),
     st.lists(st.sampled_from(["day 1", "hour 1", "never opened"]), unique=True).map(tuple),
     _accounts,
+    st.sampled_from(["gpt-4o", "_other"]),
+    st.sampled_from(["", "2026-11-29", "2026-11-30"]),
     st.sampled_from([None, "", "cycle"]),
+)
+_amendments = st.tuples(
+    _accounts,
+    st.builds(
+        Amendment,
+        st.booleans(),
+        st.booleans(),
+        _ceilings,
+        _deadlines,
+        st.none() | st.just(Mark.NONE) | st.sampled_from(Mark),
+        st.none() | st.binary(max_size=3),
+    ),
 )
 _renewals = st.tuples(_leases, _accounts)
 _commits = st.tuples(st.none() | st.sampled_from([b"", b"one", b"two"]), _small, st.lists(_settlements, max_size=3))
-_Step = Reservation | tuple[str, tuple[Account, ...]] | tuple[bytes | None, int, list[Settlement]]
-_histories = st.lists(st.tuples(_sessions, _opens | _opens | _commits | _renewals), max_size=25)
+_Accounts = tuple[Account, ...]
+_Step = Reservation | tuple[str, _Accounts] | tuple[_Accounts, Amendment] | tuple[bytes | None, int, list[Settlement]]
+_histories = st.lists(st.tuples(_sessions, _opens | _opens | _commits | _commits | _renewals | _amendments), max_size=25)
 
 
-def comparable(answer: Opened, world: bytes) -> Opened:
+def comparable(answer: Opened | Peeked, world: bytes) -> Opened | Peeked:
     """Without what depends on the store's clock, and on ties in it."""
     ledger = msgspec.structs.replace(answer.ledger, started_at=0.0)
+    fallen = None if answer.fallen is None else Stopped(answer.fallen.session.removeprefix(world), answer.fallen.reason)
+    if isinstance(answer, Peeked):
+        return msgspec.structs.replace(answer, ledger=ledger, fallen=fallen, now=0.0, expires_at=0.0)
     refused = answer.refused
     if refused is not None and refused.kind is Kind.DEADLINE:
         refused = msgspec.structs.replace(refused, spent=0)
+    tags = tuple(sorted(answer.in_flight))
     ends_at = None if answer.ends_at is None else 0.0
-    return msgspec.structs.replace(
-        answer,
-        fallen=None if answer.fallen is None else Stopped(answer.fallen.session.removeprefix(world), answer.fallen.reason),
-        now=0.0,
-        ledger=ledger,
-        ends_at=ends_at,
-        refused=refused,
-        in_flight=tuple(sorted(answer.in_flight)),
-    )
+    return msgspec.structs.replace(answer, ledger=ledger, fallen=fallen, now=0.0, refused=refused, in_flight=tags, ends_at=ends_at)
 
 
 async def played(store: Store, world: bytes, history: list[tuple[bytes, _Step]]) -> list[object]:
     """The answers to a history in a world of its own."""
 
-    def here(accounts: tuple[Account, ...], session: bytes) -> tuple[Account, ...]:
+    def here(accounts: _Accounts, session: bytes) -> _Accounts:
         """A session does not pay for itself twice."""
         return tuple(msgspec.structs.replace(one, key=world + one.key) for one in accounts if one.key != session)
 
@@ -116,12 +127,20 @@ async def played(store: Store, world: bytes, history: list[tuple[bytes, _Step]])
         if isinstance(step, Reservation):
             wanted = msgspec.structs.replace(step, accounts=here(step.accounts, session))
             answers.append(comparable(await store.open(key, wanted, TTL), world))
-        elif len(step) == 2:
+        elif isinstance(step[0], str):
             answers.append(await store.renew(key, step[0], here(step[1], session), 600.0))
+        elif isinstance(step[0], tuple):
+            for account in (Account(key), *here(step[0], session)):
+                answers.append(comparable(await store.amend(account, step[1], TTL), world))
         else:
             record, version, settlements = step
             charged = [msgspec.structs.replace(one, accounts=here(one.accounts, session)) for one in settlements]
             answers.append(await store.commit(key, record=record, version=version, settlements=charged, links=(), ttl=TTL))
+    ledgers = [Account(world + one) for one in (b"session 0", b"session 1", b"session 2")]
+    ledgers += [Account(world + one, (Ceiling(Unit.TOKENS, 9000, "day 1"),), team=True) for one in (b"team 0", b"team 1")]
+    answers += [one and comparable(one, world) for one in await store.peek(ledgers)]
+    for team in (b"team 0", b"team 1"):
+        answers.append(await store.usage(world + team, ["2026-11-29", "2026-11-30", "2026-12-01"]))
     return answers
 
 

@@ -10,7 +10,7 @@
 -- the session that counts as being there, behind a "+" if that lease brought it; the record and its version; `started` (s); `ratio` and
 -- `known`, what the session's bodies taught; `ceilings` and `deadline`, with which the session was last opened; `tightened` and
 -- `tightened_deadline`, what its headers asked for; `stop`, the reason its run stands stopped for; `fallen`, "session reason" of the
--- descendant that was stopped last.
+-- descendant that was stopped last; `amended`, what an operator changed, see limits.lua; `listed`, when the index last heard of it (s).
 
 local ledger, leases = KEYS[1], KEYS[2]
 local STEPS, INPUT, OUTPUT, COST, HELD = 1, 2, 3, 4, 4 -- places among counters; what is held stands HELD places on
@@ -86,15 +86,12 @@ local function add(numbers, first, steps, input, output, cost)
   numbers[first + COST] = numbers[first + COST] + cost
 end
 
--- End a lease, if it lives, and give back what it held. Returns the member it spoke for.
-local function release(lease)
-  local hold = redis.call('HGET', ledger, 'hold ' .. lease)
-  if not hold then
+-- Give back what a lease holds. Returns the member it speaks for.
+local function give_back(hold)
+  local steps, input, output, cost, _, member, within = string.match(hold or '', HOLD)
+  if not steps then
     return ''
   end
-  redis.call('ZREM', leases, lease)
-  redis.call('HDEL', ledger, 'hold ' .. lease)
-  local steps, input, output, cost, _, member, within = string.match(hold, HOLD)
   add(life, HELD, -steps, -input, -output, -cost)
   for window in string.gmatch(within, '[^|]+') do
     local numbers = known(window)
@@ -103,6 +100,17 @@ local function release(lease)
     end
   end
   return member
+end
+
+-- End a lease, if it lives. Returns the member it spoke for.
+local function release(lease)
+  local hold = redis.call('HGET', ledger, 'hold ' .. lease)
+  if not hold then
+    return ''
+  end
+  redis.call('ZREM', leases, lease)
+  redis.call('HDEL', ledger, 'hold ' .. lease)
+  return give_back(hold)
 end
 
 -- Write back the counters, beside the fields in `changed` (name, value, name, value, …), and keep the ledger for at least `ttl` (ms) from

@@ -1,5 +1,5 @@
--- Reserve for one call in one ledger: of the session itself, which is loaded too, or of an account that pays for it. Behind ledger.lua; the
--- arithmetic is the one of book.py.
+-- Reserve for one call in one ledger: of the session itself, which is loaded too, or of an account that pays for it. Behind ledger.lua and
+-- limits.lua; the arithmetic is the one of book.py.
 --
 -- KEYS     1, 2 see ledger.lua
 --          3 members (of an account only): sorted set, session by the time until which it counts as being there (s)
@@ -8,11 +8,11 @@
 --          session was last opened with  15 deadline (s)  16, 17 tightening: ceilings, deadline  18 how many tags of other leases to return
 --          at most
 --          of an account only: 19, 20 calls and sessions at most  21 how long a session counts after its last call (s)  22 the member
---          Ceilings are "unit|limit|end|window;" each. No deadline, end or limit is "".
+--          No deadline or limit is "".
 -- Returns  record, version, now, started, counters as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
 --          output, bound, held cost, the ceilings in force (nil if they are those asked with), "spent held;" of each, tags of other live
---          leases, stop, fallen
---          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, nil for none; last: a ceiling's place or
+--          leases, stop, fallen, amended (see limits.lua)
+--          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, nil for none; last: a ceiling's place or
 --          nil. Times are strings.
 
 local lease, steps = ARGV[2], tonumber(ARGV[4])
@@ -21,7 +21,7 @@ local input_price, output_price = tonumber(ARGV[11]), tonumber(ARGV[12])
 local member = ARGV[22]
 
 local stored = redis.call('HMGET', ledger, 'life', 'started', 'ceilings', 'deadline', 'tightened', 'tightened_deadline', 'stop',
-  member and 'stop' or 'record', 'version', 'ratio', 'known', 'fallen')
+  member and 'stop' or 'record', 'version', 'ratio', 'known', 'fallen', 'amended')
 life = counters(stored[1])
 local started, own, own_deadline = tonumber(stored[2] or now), stored[3], stored[4]
 local tightened, tightened_deadline = stored[5], tonumber(stored[6] or '')
@@ -56,80 +56,32 @@ if calls == 0 then
   end
 end
 
-local function parsed(text)
-  local list = {}
-  for unit, limit, ended, window in string.gmatch(text, '(%a+)|(%-?%d+)|([^|]*)|([^;]*);') do
-    list[#list + 1] = {unit = unit, limit = limit + 0, ended = ended, window = window, spent = 0, held = 0, need = 0, rate = 0, rest = 0}
-  end
-  return list
-end
-
-local limits, deadline, in_force = ARGV[14], ARGV[15], false
+local limits, until_at = ARGV[14], ARGV[15]
 if limits == '=' then
-  limits, deadline, in_force = own or '', own_deadline or '', own or ''
+  limits, until_at = own or '', own_deadline or ''
 elseif not member then
   -- Kept for those who are charged for its descendants, and for those who look.
   if limits ~= (own or '') then
     change('ceilings', limits)
   end
-  if deadline ~= (own_deadline or '') then
-    change('deadline', deadline)
+  if until_at ~= (own_deadline or '') then
+    change('deadline', until_at)
+  end
+  if ARGV[16] ~= '' then
+    local stricter = written(merged(parsed(tightened or ''), parsed(ARGV[16])))
+    if stricter ~= tightened then
+      change('tightened', stricter)
+      tightened = stricter
+    end
   end
   if ARGV[17] ~= '' then
     tightened_deadline = math.min(tightened_deadline or tonumber(ARGV[17]), tonumber(ARGV[17]))
     change('tightened_deadline', string.format('%.17g', tightened_deadline))
   end
 end
-deadline = tonumber(deadline)
-if tightened_deadline then
-  deadline = math.min(deadline or tightened_deadline, tightened_deadline)
-end
-
-local ceilings = parsed(limits)
-if tightened or ARGV[16] ~= '' then
-  local function written(list)
-    local parts = {}
-    for i, one in ipairs(list) do
-      parts[i] = string.format('%s|%d|%s|%s;', one.unit, one.limit, one.ended, one.window)
-    end
-    return table.concat(parts)
-  end
-
-  -- The stricter of two lists, ceiling by ceiling, in the order of units.
-  local function lower(list, by)
-    for _, one in ipairs(by) do
-      local other
-      for _, candidate in ipairs(list) do
-        if candidate.unit == one.unit and candidate.window == one.window then
-          other = candidate
-        end
-      end
-      if other then
-        other.limit = math.min(other.limit, one.limit)
-      else
-        list[#list + 1] = one
-      end
-    end
-    local ordered = {}
-    for _, unit in ipairs({'steps', 'input', 'output', 'tokens', 'cost'}) do
-      for _, one in ipairs(list) do
-        if one.unit == unit then
-          ordered[#ordered + 1] = one
-        end
-      end
-    end
-    return ordered
-  end
-
-  if ARGV[16] ~= '' then
-    local stricter = written(lower(parsed(tightened or ''), parsed(ARGV[16])))
-    if stricter ~= tightened then
-      change('tightened', stricter)
-      tightened = stricter
-    end
-  end
-  ceilings = lower(ceilings, parsed(tightened))
-  in_force = written(ceilings)
+local ceilings, deadline, text_in_force, mark = in_force(limits, until_at, tightened, tightened_deadline, stored[13])
+if ARGV[14] == '=' then
+  text_in_force = text_in_force or limits
 end
 
 local bound, ratio = tonumber(ARGV[6]), not member and tonumber(stored[10] or 0) or 0
@@ -143,7 +95,9 @@ local input_cost = math.ceil(bound * input_price / 1000)
 
 local refused, at_once, granted, last = false, 0, false, false
 local step = life[STEPS] + life[HELD + STEPS] + 1
-if deadline and math.max(now - started, 0) >= deadline then
+if mark ~= '' then
+  refused = -3
+elseif deadline and math.max(now - started, 0) >= deadline then
   refused = 0
 end
 
@@ -152,18 +106,16 @@ end
 -- what takes nothing always does.
 for place, one in ipairs(ceilings) do
   local numbers = one.window == '' and life or stretch(one.window, tonumber(one.ended))
-  local spent, held, need, rate
+  local spent, held = used(one.unit, numbers)
+  local need, rate = bound, 1000
   if one.unit == 'steps' then
-    spent, held, need, rate = numbers[STEPS], numbers[HELD + STEPS], steps, 0
-  elseif one.unit == 'tokens' then
-    spent, held = numbers[INPUT] + numbers[OUTPUT], numbers[HELD + INPUT] + numbers[HELD + OUTPUT]
-    need, rate = bound, 1000
+    need, rate = steps, 0
   elseif one.unit == 'cost' then
-    spent, held, need, rate = numbers[COST], numbers[HELD + COST], input_cost, output_price
+    need, rate = input_cost, output_price
   elseif one.unit == 'input' then
-    spent, held, need, rate = numbers[INPUT], numbers[HELD + INPUT], bound, 0
-  else
-    spent, held, need, rate = numbers[OUTPUT], numbers[HELD + OUTPUT], 0, 1000
+    rate = 0
+  elseif one.unit == 'output' then
+    need = 0
   end
   local rest, fits = one.limit - spent - held - need, false
   if rate == 0 then
@@ -257,5 +209,5 @@ if not refused then
 end
 
 return {stored[8], tonumber(stored[9] or 0), string.format('%.17g', now), string.format('%.17g', started), text,
-  deadline and string.format('%.17g', deadline) or false, refused, at_once, last, step, granted, bound, held_cost, in_force, table.concat(told), tags,
-  stored[7], stored[12]}
+  deadline and string.format('%.17g', deadline) or false, refused, at_once, last, step, granted, bound, held_cost, text_in_force, table.concat(told),
+  tags, stored[7], stored[12], stored[13]}

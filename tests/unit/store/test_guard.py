@@ -7,7 +7,7 @@ import pytest
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store import Account, Committed, GuardedStore, Opened, Reservation, Settlement
+from proxy.store import Account, Committed, GuardedStore, Listing, Opened, Reservation, Settlement
 from proxy.store.contract import SETTLED_SECONDS
 from proxy.store.memory import MemoryStore
 
@@ -57,9 +57,10 @@ class Moody(MemoryStore):
         settlements: Sequence[Settlement],
         links: Sequence[bytes],
         ttl: float,
+        listing: Listing | None = None,
     ) -> Committed:
         await self._meet()
-        return await super().commit(session, record=record, version=version, settlements=settlements, links=links, ttl=ttl)
+        return await super().commit(session, record=record, version=version, settlements=settlements, links=links, ttl=ttl, listing=listing)
 
     async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
         await self._meet()

@@ -1,0 +1,25 @@
+"""The index of sessions, as both stores read it: what an entry is found by, and how a place in it is named."""
+
+from proxy.store.contract import Listing
+
+Place = tuple[float, bytes]
+"""When a session was used last, and its key."""
+
+
+def matches(listing: Listing, tenant: str | None, search: str) -> bool:
+    """Whether a session is one of that tenant's and its label contains what is searched for."""
+    return (tenant is None or listing.tenant == tenant) and search in listing.label
+
+
+def named_place(seen: float, session: bytes) -> str:
+    """The name of the place behind a session."""
+    return f"{seen!r} {session.hex()}"
+
+
+def place_of(name: str) -> Place | None:
+    """The place of that name; None, the beginning, if there is none."""
+    seen, _, session = name.partition(" ")
+    try:
+        return float(seen), bytes.fromhex(session)
+    except ValueError:
+        return None
