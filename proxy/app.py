@@ -17,38 +17,40 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC
-from multiprocessing import resource_tracker
 from typing import Any
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
+import msgspec
 import uvicorn
 import uvloop
 from fastapi import FastAPI, Request, Response
-from uvicorn.supervisors import Multiprocess
 
 from proxy import __version__
 from proxy.client import Client, ClientGone, Receive, Scope, Send
-from proxy.config import Config, UpstreamConfig, dump, load_dumped
+from proxy.config import Config, UpstreamConfig, load_dumped
 from proxy.connection import Protocol
 from proxy.dialects import DIALECTS, Dialect
-from proxy.errors import BadRequest, ProxyError, StoreUnavailable
+from proxy.errors import BadRequest, ConfigError, ProxyError, StoreUnavailable
 from proxy.exchange import Exchange, Setting, Way
 from proxy.globs import fits
 from proxy.listening import listen, url_of
 from proxy.output import Handler, Lines
 from proxy.passage import Passage, plain_path
 from proxy.pricelist import prices_of
+from proxy.reload import InForce, Reloader, reloading
 from proxy.sessions import Sessions
+from proxy.source import Source, Watch, load_source
 from proxy.store import GuardedStore, MemoryStore, Store, open_store
 from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, Telemetry, registry_for
 from proxy.tenants import Tenants
 from proxy.upstream import Target, proxy_from
 from proxy.upstream.http import Upstream, tls_of
+from proxy.workers import CONFIG_VARIABLE, Workers
 
-CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"  # how `serve` hands the configuration to its worker processes
+SOURCE_VARIABLE = "LASTCALL_CONFIG_SOURCE"  # how `serve` tells its worker processes where to read again
 _GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, hardly ever a cycle
 _EVENTS_SECONDS = 0.1
 _DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
@@ -73,12 +75,13 @@ class Application(FastAPI):
 class Front:
     """The plain ASGI endpoint of everything under /v1 and /s/<session>/v1."""
 
-    def __init__(self, setting: Callable[[], Setting]) -> None:
-        self._setting = setting
+    def __init__(self, in_force: Callable[[], InForce]) -> None:
+        self._in_force = in_force
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client(scope, receive, send)
-        setting = self._setting()
+        in_force = self._in_force()
+        setting = in_force.enter()
         setting.telemetry.exchange_started()
         # Clients of the messages API name its version, whatever they ask for.
         dialect: Dialect = DIALECTS["/messages" if "anthropic-version" in client.headers else "/chat/completions"]
@@ -106,6 +109,7 @@ class Front:
             await _tell(client, dialect, fault)
         finally:
             setting.telemetry.exchange_finished()
+            in_force.leave(setting)
 
 
 async def _tell(client: Client, dialect: Dialect, error: ProxyError) -> None:
@@ -155,9 +159,17 @@ def _soon(work: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_later(_EVENTS_SECONDS, work)
 
 
-def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log: Callable[[bytes], object] | None = None) -> FastAPI:
+def create_app(
+    config: Config,
+    *,
+    environ: Mapping[str, str] | None = None,
+    log: Callable[[bytes], object] | None = None,
+    reread: Callable[[Config], Config | None] | None = None,
+    watch: Watch | None = None,
+) -> FastAPI:
     """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
-    standard error). Resources are opened in the application's life span, inside the server's event loop.
+    standard error). reread, watch: see `Reloader` and `reloading`; without the first, the configuration stays as it is. Resources are
+    opened in the application's life span, inside the server's event loop.
     """
     environ = os.environ if environ is None else environ
     telemetry = Telemetry(
@@ -172,19 +184,22 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        try:
-            async with _resources(config, telemetry, environ) as (setting, store):
-                state["setting"], state["store"] = setting, store
-                gc.collect()
-                gc.freeze()  # what start-up made lives for ever: no collection need look at it again
-                gc.set_threshold(*_GC_THRESHOLD)
-                yield
-        finally:
-            telemetry.settle()
-            _LINES.flush()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(_LINES.flush)
+            stack.callback(telemetry.settle)
+            store = state["store"] = _store(config, telemetry)
+            stack.push_async_callback(store.close)
+            in_force = state["in_force"] = await stack.enter_async_context(_in_force(config, store, telemetry, environ))
+            if reread is not None:
+                reloader = Reloader(config, reread=reread, apply=_applying(in_force, environ), tell=telemetry.emit)
+                await stack.enter_async_context(reloading(reloader, watch))
+            gc.collect()
+            gc.freeze()  # what start-up made lives for ever: no collection need look at it again
+            gc.set_threshold(*_GC_THRESHOLD)
+            yield
 
     app = Application(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
-    app.front = Front(lambda: state["setting"])
+    app.front = Front(lambda: state["in_force"])
     _add_health(app, lambda: state.get("store"), config)
     if config.server.metrics_port is None:
         _add_metrics(app, telemetry)
@@ -194,40 +209,75 @@ def create_app(config: Config, *, environ: Mapping[str, str] | None = None, log:
 
 
 @contextlib.asynccontextmanager
-async def _resources(config: Config, telemetry: Telemetry, environ: Mapping[str, str]) -> AsyncIterator[tuple[Setting, Store]]:
-    async with contextlib.AsyncExitStack() as stack:
-        store = _store(config, telemetry)
-        stack.push_async_callback(store.close)
-        new_id = _ids()
-        sessions = Sessions(
-            store,
-            ttl=config.session.ttl,
-            closed=config.store.failure_mode == "closed",
-            patience=config.store.timeout,
-            new_id=new_id,
+async def _in_force(config: Config, store: Store, telemetry: Telemetry, environ: Mapping[str, str]) -> AsyncIterator[InForce]:
+    """The first setting, and what becomes of it and its successors at the end."""
+    new_id = _ids()
+    sessions = Sessions(
+        store,
+        ttl=config.session.ttl,
+        closed=config.store.failure_mode == "closed",
+        patience=config.store.timeout,
+        new_id=new_id,
+        wall=time.time,
+        on_failure=telemetry.emit,
+    )
+    in_force = InForce(
+        Setting(
+            tenants=_tenants(config),
+            sessions=sessions,
+            ways=await _ways(config, environ, ()),
+            telemetry=telemetry,
+            session_headers=config.session.headers,
+            max_body=config.server.max_body,
+            clock=time.perf_counter,
             wall=time.time,
-            on_failure=telemetry.emit,
+            new_id=new_id,
         )
-        stack.push_async_callback(sessions.drain)
-        ways = []
+    )
+    try:
+        yield in_force
+    finally:
+        await in_force.close()
+        await sessions.drain()
+
+
+def _applying(in_force: InForce, environ: Mapping[str, str]) -> Callable[[Config], Awaitable[None]]:
+    """Puts another configuration in force: what can change while calls are under way, over what lasts as long as the process."""
+
+    async def apply(config: Config) -> None:
+        before = in_force.current
+        renewed = msgspec.structs.replace(
+            before,
+            tenants=await asyncio.to_thread(_tenants, config),
+            ways=await _ways(config, environ, before.ways),
+            session_headers=config.session.headers,
+            max_body=config.server.max_body,
+            users=0,
+        )
+        before.telemetry.name_labels(config.models, tuple(config.teams))
+        in_force.replace(renewed)
+
+    return apply
+
+
+async def _ways(config: Config, environ: Mapping[str, str], before: Sequence[Way]) -> list[Way]:
+    """The ways to a configuration's upstreams; one that leads where one did before keeps its connections. Raises `ConfigError`."""
+    known = {way.upstream.target: way.upstream for way in before}
+    made: list[Upstream] = []
+    ways = []
+    try:
         for name, upstream in config.upstreams.items():
-            client = Upstream(_target(name, upstream, environ))
-            stack.push_async_callback(client.close)
+            target = _target(name, upstream, environ)
+            client = known.get(target)
+            if client is None:
+                client = Upstream(target)
+                made.append(client)
             ways.append(Way(name, client, _serves(upstream), upstream.api_key == "passthrough"))
-        yield (
-            Setting(
-                tenants=_tenants(config),
-                sessions=sessions,
-                ways=ways,
-                telemetry=telemetry,
-                session_headers=config.session.headers,
-                max_body=config.server.max_body,
-                clock=time.perf_counter,
-                wall=time.time,
-                new_id=new_id,
-            ),
-            store,
-        )
+    except ConfigError:
+        for client in made:
+            await client.close()
+        raise
+    return ways
 
 
 def _tenants(config: Config) -> Tenants:
@@ -323,15 +373,14 @@ def _metrics_alone(telemetry: Telemetry | Supervised) -> FastAPI:
     return app
 
 
-def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
+def serve(config: Config, source: Source, *, on_listening: Callable[[str], object]) -> None:
     """Listens until stopped: SIGTERM or SIGINT lets streams under way end. Raises `ConfigError` for what cannot be served.
 
-    on_listening: told `http://address:port` as soon as connections are taken.
+    source: where the configuration came from, read again on SIGHUP and when its file has changed. on_listening: told
+    `http://address:port` as soon as connections are taken.
     """
     server = config.server
-    for name, upstream in config.upstreams.items():
-        tls_of(_target(name, upstream, os.environ))  # a file that is not there is to be said once, here, and not by every worker
-    _tenants(config)
+    _check_usable(config)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(server.host, server.port))
         metrics = stack.enter_context(listen(server.host, server.metrics_port)) if server.metrics_port is not None else None
@@ -339,14 +388,31 @@ def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
         _log_what_libraries_say()
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # so a server that SIGINT has ended in good order hands it on
         if server.workers > 1:
-            _serve_workers(config, listener, metrics)
+            _serve_workers(config, source, listener, metrics)
         else:
-            uvloop.run(_serve_here(config, listener, metrics))
+            uvloop.run(_serve_here(config, source, listener, metrics))
 
 
-async def _serve_here(config: Config, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
+def _check_usable(config: Config) -> None:
+    """Raises `ConfigError` for what only shows outside the file: certificates and prices. Once, and not by every worker."""
+    for name, upstream in config.upstreams.items():
+        tls_of(_target(name, upstream, os.environ))
+    _tenants(config)
+
+
+def _rereading(source: Source) -> Callable[[Config], Config | None]:
+    def reread(current: Config) -> Config | None:
+        config = source.read_again(current, os.environ)
+        if config is not None:
+            _check_usable(config)
+        return config
+
+    return reread
+
+
+async def _serve_here(config: Config, source: Source, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
     """The API and, where it has a port of its own, /metrics. Either one ending ends both."""
-    app = create_app(config)
+    app = create_app(config, reread=_rereading(source), watch=Watch(source))
     served = [(app, listener)]
     if metrics_listener is not None:
         served.append((_metrics_alone(app.state.telemetry), metrics_listener))
@@ -358,14 +424,14 @@ async def _serve_here(config: Config, listener: socket.socket, metrics_listener:
     await asyncio.gather(*running)
 
 
-def _serve_workers(config: Config, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
+def _serve_workers(config: Config, source: Source, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
     with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
-        os.environ[CONFIG_VARIABLE] = dump(config)
+        os.environ[SOURCE_VARIABLE] = source.dumped()
         workers = config.server.workers
         options = uvicorn.Config("proxy.app:from_environment", factory=True, workers=workers, **_uvicorn_options(config))
         with _metrics_of_workers(config, directory, metrics_listener):
-            Workers(options, sockets=[listener]).run()
+            Workers(options, [listener], config=config, reread=_rereading(source), watch=Watch(source)).run()
 
 
 @contextlib.contextmanager
@@ -384,23 +450,12 @@ def _metrics_of_workers(config: Config, directory: str, listener: socket.socket 
         thread.join()
 
 
-class Workers(Multiprocess):
-    """uvicorn's supervisor. A worker is born with SIGINT held back, since Ctrl-C reaches it too, and would break into its imports."""
-
-    def init_processes(self) -> None:
-        resource_tracker.ensure_running()  # now: its start, which comes with the first worker, ends by letting SIGINT through
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            super().init_processes()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
 def from_environment() -> FastAPI:
     """The application of a worker process, with the configuration `serve` resolved. Called once the worker can end in good order."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _log_what_libraries_say()
-    return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)))
+    source = load_source(os.environ.pop(SOURCE_VARIABLE))
+    return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)), reread=_rereading(source))
 
 
 def _log_what_libraries_say() -> None:

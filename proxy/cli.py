@@ -1,6 +1,6 @@
 """The command line: arguments in, exit status out. 0 is success, 1 a finding such as an invalid file, 2 wrong usage.
 
-The one place that reads the configuration file and the environment. The server, the demo and the scripted endpoint are imported by
+The one place that knows where a configuration comes from. The server, the demo and the scripted endpoint are imported by
 the command that needs them: FastAPI, aiohttp and redis take 0.4 s to import, this module without them 0.1 s.
 """
 
@@ -18,12 +18,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxy import __version__
-from proxy.config import Config, load, masked, value_of
+from proxy.config import Config, masked, value_of
 from proxy.config import schema as config_schema
 from proxy.errors import ConfigError
 from proxy.keys import KEY_BYTES, digest_of, new_key
 from proxy.overview import in_force, warnings
 from proxy.policy import Counting, policy_of
+from proxy.pricelist import prices_of
+from proxy.source import Source
 
 DEFAULT_FILE = Path("config.yaml")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -62,14 +64,14 @@ def serve(file: Path | None, host: str | None, port: int | None, workers: int | 
         ("upstreams",): {"default": {"base_url": _with_version(upstream)}} if upstream else None,
         ("store", "url"): store,
     }
-    file = file or _default_file()
+    source = _source(file, {path: value for path, value in flags.items() if value is not None})
     try:
-        config = _read(file, {path: value for path, value in flags.items() if value is not None})
+        config = _read(source)
         from proxy import app  # noqa: PLC0415 - see the module's docstring
 
-        app.serve(config, on_listening=lambda url: click.echo(_greeting(url, config, file)))
+        app.serve(config, source, on_listening=lambda url: click.echo(_greeting(url, config, source.file)))
     except ConfigError as error:
-        raise click.ClickException(f"Lastcall cannot start with {file or 'these options'}:\n{error}") from None
+        raise click.ClickException(f"Lastcall cannot start with {source.file or 'these options'}:\n{error}") from None
 
 
 @main.command("check-config")
@@ -80,7 +82,8 @@ def check_config(file: Path, as_json: bool) -> None:
     rows: dict[str, str] = {}
     cautions, faults = list[str](), list[str]()
     try:
-        config = _read(file)
+        config = _read(_source(file))
+        prices_of(config)
         rows, cautions = in_force(config), warnings(config)
     except ConfigError as error:
         faults = str(error).splitlines()
@@ -179,7 +182,7 @@ def replay(
 
     named = {("policy", "preset"): preset, ("policy", "counting"): counting}
     try:
-        policy = policy_of(_read(file, {path: value for path, value in named.items() if value is not None} | flags).policy)
+        policy = policy_of(_read(_source(file, {path: value for path, value in named.items() if value is not None} | flags)).policy)
     except ConfigError as error:
         raise click.UsageError(f"{file or 'these options'}: {error}") from None
     try:
@@ -199,16 +202,16 @@ def _default_file() -> Path | None:
     return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
 
 
-def _read(file: Path | None, flags: Mapping[tuple[str, ...], object] | None = None) -> Config:
-    """The configuration in force: the file (without one `./config.yaml`, without that the defaults), under the flags."""
-    file = file or _default_file()
+def _source(file: Path | None, flags: Mapping[tuple[str, ...], object] | None = None) -> Source:
+    """Where the configuration in force comes from: the file (without one `./config.yaml`, without that the defaults), under the flags."""
+    return Source(file or _default_file(), flags or {})
+
+
+def _read(source: Source) -> Config:
     try:
-        text = file.read_bytes().decode() if file else ""
+        return source.read(os.environ)
     except OSError as error:
-        raise click.UsageError(f"cannot read {file}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the file: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    return load(text, os.environ, flags)
+        raise click.UsageError(f"cannot read {source.file}: {error.strerror}") from None
 
 
 def _with_version(url: str) -> str:

@@ -49,6 +49,14 @@ class UpstreamError(StrEnum):
         return cls.CLIENT_ERROR if status < 500 else cls.SERVER_ERROR
 
 
+class ReloadOutcome(StrEnum):
+    """What came of reading the configuration again: put in force, as it was, or not usable."""
+
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+    REJECTED = "rejected"
+
+
 class StoreOperation(StrEnum):
     """The calls of a `Store` that can fail."""
 
@@ -135,4 +143,11 @@ class UnjudgedEnded(msgspec.Struct, frozen=True, gc=False):
     team: str = ""
 
 
-Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded
+class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
+    """The configuration was read again. cause: why it was rejected, in the words of `ConfigError`, which hold no secret."""
+
+    outcome: ReloadOutcome
+    cause: str = ""
+
+
+Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded | ConfigReloaded

@@ -111,7 +111,7 @@ class Tenant:
             )
 
     def may_use(self, model: str) -> bool:
-        return fits(model, self.models)
+        return not self.is_restricted or fits(model, self.models)
 
     def check_endpoint(self, path: str) -> None:
         """Raises `BadRequest` (403) for a path that is not judged, where the team is kept to those that are."""

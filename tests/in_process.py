@@ -20,6 +20,7 @@ from proxy.events import Event, ExchangeEnded, StoreChanged, UnjudgedEnded
 from proxy.exchange import Setting, Way
 from proxy.policy import Policy
 from proxy.prices import Prices
+from proxy.reload import InForce
 from proxy.sessions import Sessions
 from proxy.store import GuardedStore
 from proxy.store.memory import MemoryStore
@@ -376,7 +377,7 @@ class Proxy:
             "new_id": new_id,
         }
         self.setting = Setting(**(settings | setting))
-        self.front = Front(lambda: self.setting)
+        self.front = Front(lambda: InForce(self.setting))
 
     def _changed(self, event: StoreChanged) -> None:
         self.telemetry.emit(event)

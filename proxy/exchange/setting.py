@@ -21,7 +21,10 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Setting(msgspec.Struct):
-    """What all exchanges of a process share. clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids."""
+    """What all exchanges of a process share.
+
+    clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids; users: how many requests go by it now.
+    """
 
     tenants: Tenants
     sessions: Sessions
@@ -33,6 +36,7 @@ class Setting(msgspec.Struct):
     wall: Callable[[], float]
     new_id: Callable[[], str]
     quirks: Quirks = msgspec.field(default_factory=Quirks)
+    users: int = 0
 
     def ways_of(self, tenant: Tenant) -> Sequence[Way]:
         """The ways that a tenant may take, in its order."""

@@ -15,7 +15,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.metrics import MetricWrapperBase
 
 from proxy import __version__
-from proxy.events import Event, ExchangeEnded, Outcome, StoreChanged, StoreFailed, StoreOperation, UnjudgedEnded, UpstreamError
+from proxy.events import (
+    ConfigReloaded,
+    Event,
+    ExchangeEnded,
+    Outcome,
+    StoreChanged,
+    StoreFailed,
+    StoreOperation,
+    UnjudgedEnded,
+    UpstreamError,
+)
 from proxy.globs import entry_for
 from proxy.models import Action, Reason
 from proxy.policy import Mode
@@ -97,6 +107,11 @@ class _StoreChangedLine(_Line, tag="store_changed", kw_only=True):
 
 class _StoreFailedLine(_Line, tag="store_failed", kw_only=True):
     operation: StoreOperation
+    cause: str | None = None
+
+
+class _ConfigReloadedLine(_Line, tag="config_reloaded", kw_only=True):
+    outcome: str
     cause: str | None = None
 
 
@@ -193,6 +208,10 @@ class Telemetry:
             case UnjudgedEnded(status, seconds, team):
                 self._unjudged[f"{status // 100}xx", team].inc()
                 self._write(_UnjudgedLine(ts=self._now(), level="debug", status=status, ms=_ms(seconds), team=team))
+            case ConfigReloaded(outcome, cause):
+                self._reloads[outcome,].inc()
+                level: LogLevel = "warning" if cause else "info"
+                self._write(_ConfigReloadedLine(ts=self._now(), level=level, outcome=outcome, cause=cause or None))
             case _:
                 assert_never(event)
 
@@ -237,6 +256,7 @@ class Telemetry:
         self._degraded = self._counter(metrics.DEGRADED)
         self._store_outages = self._counter(metrics.STORE_OUTAGES)
         self._store_errors = self._counters(metrics.STORE_ERRORS)
+        self._reloads = self._counters(metrics.CONFIG_RELOADS)
         self._lines_dropped = self._counter(metrics.LOG_LINES_DROPPED)
         self._in_flight = self._gauge(metrics.IN_FLIGHT)
         self._store_up = self._gauge(metrics.STORE_UP)

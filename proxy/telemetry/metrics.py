@@ -12,7 +12,7 @@ from typing import Literal
 
 from proxy import __version__
 from proxy.dialects import DIALECTS
-from proxy.events import NudgeOutcome, Outcome, StoreOperation, UpstreamError
+from proxy.events import NudgeOutcome, Outcome, ReloadOutcome, StoreOperation, UpstreamError
 from proxy.models import Action, Reason
 from proxy.policy import Mode
 
@@ -132,6 +132,7 @@ STORE_UP = _gauge("lastcall_store_up", "1 while the store answers, else 0.", "li
 STORE_OUTAGES = _counter("lastcall_store_outages_total", "Times the store went away.")
 STORE_ERRORS = _counter("lastcall_store_errors_total", "Store calls that failed.", operation=StoreOperation)
 DEGRADED = _counter("lastcall_degraded_total", "Exchanges judged from history alone, without the store.")
+CONFIG_RELOADS = _counter("lastcall_config_reloads_total", "Times the configuration was read again, by each worker.", outcome=ReloadOutcome)
 LOG_LINES_DROPPED = _counter("lastcall_log_lines_dropped_total", "Log lines that could not be written.")
 BUILD_INFO = _gauge("lastcall_build_info", "1, with the version as label.", "livemax", version=(__version__,))
 

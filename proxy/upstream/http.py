@@ -214,6 +214,11 @@ class Upstream:
             max_field_size=_HEADER_LIMIT,
         )
 
+    @property
+    def target(self) -> Target:
+        """What it leads to. Equal targets, equal upstreams."""
+        return self._target
+
     def __str__(self) -> str:
         """`Upstream 'name' at scheme://host:port`, safe to show to anybody."""
         return self._described

@@ -4,9 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
-import sys
-from multiprocessing import resource_tracker
 from typing import Any, cast
 
 import pytest
@@ -14,15 +11,17 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 from pydantic import SecretStr
-from uvicorn.supervisors import Multiprocess
 
 from proxy import app as root
-from proxy.app import CONFIG_VARIABLE, from_environment, serve
+from proxy.app import SOURCE_VARIABLE, from_environment, serve
 from proxy.config import UpstreamConfig, dump, load
 from proxy.errors import ConfigError
+from proxy.source import Source, load_source
 from proxy.telemetry import DIRECTORY_VARIABLE
+from proxy.workers import CONFIG_VARIABLE
 from tests.servers import free_port
 
+SOURCE = Source(None, {("server", "port"): 0})
 OWN_PORT = "server: {metrics_port: 9100}"
 
 # ---- upstreams from the configuration
@@ -70,7 +69,7 @@ class Ran:
         self.ends: BaseException | None = None
 
     def serve(self, text: str) -> None:
-        serve(load(text, {}), on_listening=self.listened.append)
+        serve(load(text, {}), SOURCE, on_listening=self.listened.append)
 
 
 @pytest.fixture
@@ -97,8 +96,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
                 raise ran.ends
 
     class Supervisor:
-        def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
-            self.config = config
+        def __init__(self, options: uvicorn.Config, sockets: list[socket.socket], **reloads: Any) -> None:
+            self.config = options
+            self.reloads = reloads
             (self.listener,) = sockets
             ran.servers.append(self)
 
@@ -110,9 +110,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     monkeypatch.setattr(root, "Workers", Supervisor)
     monkeypatch.setattr(uvloop, "run", asyncio.run)
     monkeypatch.setenv(DIRECTORY_VARIABLE, "")
-    monkeypatch.setenv(CONFIG_VARIABLE, "")
+    monkeypatch.setenv(SOURCE_VARIABLE, "")
     monkeypatch.delenv(DIRECTORY_VARIABLE)
-    monkeypatch.delenv(CONFIG_VARIABLE)
+    monkeypatch.delenv(SOURCE_VARIABLE)
     return ran
 
 
@@ -145,41 +145,26 @@ def test_workers_are_handed_the_configuration_and_a_place_for_metrics(ran: Ran) 
     options = supervisor.config
     assert (options.app, options.factory, options.workers) == ("proxy.app:from_environment", True, 2)
     assert not os.path.exists(ran.environ[DIRECTORY_VARIABLE])
-    assert ran.environ[CONFIG_VARIABLE] == dump(load(text, {}))
-
-
-def test_workers_are_born_with_the_interrupt_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C reaches them while they still import. The supervisor itself listens to it before and after."""
-    born: list[bytes] = []
-    look = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
-
-    def init_processes(_: Multiprocess) -> None:
-        resource_tracker.ensure_running()  # as the start of a process does
-        born.append(subprocess.check_output([sys.executable, "-c", look]))
-
-    monkeypatch.setattr(Multiprocess, "init_processes", init_processes)
-    monkeypatch.setattr(resource_tracker, "ensure_running", resource_tracker.ResourceTracker().ensure_running)
-
-    root.Workers.init_processes(object.__new__(root.Workers))
-
-    assert born == [b"True\n"]
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert load_source(ran.environ[SOURCE_VARIABLE]) == SOURCE
+    assert dump(supervisor.reloads["config"]) == dump(load(text, {}))
 
 
 def test_a_worker_takes_its_configuration_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may hold secrets: no child of the worker inherits it."""
     monkeypatch.setenv(CONFIG_VARIABLE, dump(load(OWN_PORT, {})))
+    monkeypatch.setenv(SOURCE_VARIABLE, SOURCE.dumped())
     monkeypatch.delenv(DIRECTORY_VARIABLE, raising=False)
 
     app = from_environment()
 
     assert "/metrics" not in {getattr(route, "path", "") for route in app.routes}
-    assert CONFIG_VARIABLE not in os.environ
+    assert not {CONFIG_VARIABLE, SOURCE_VARIABLE} & set(os.environ)
 
 
 def test_a_worker_listens_to_the_interrupt_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes its application once it can end in good order."""
     monkeypatch.setenv(CONFIG_VARIABLE, dump(load("", {})))
+    monkeypatch.setenv(SOURCE_VARIABLE, SOURCE.dumped())
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
     from_environment()

@@ -15,6 +15,7 @@ from proxy.cli import main
 from proxy.config import Config
 from proxy.errors import ConfigError
 from proxy.keys import digest_of
+from proxy.source import Source
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """The configurations that `serve` was about to run with."""
     configs: list[Config] = []
 
-    def serve(config: Config, *, on_listening: Callable[[str], object]) -> None:
+    def serve(config: Config, source: Source, *, on_listening: Callable[[str], object]) -> None:
         configs.append(config)
         on_listening("http://127.0.0.1:4000")
 
@@ -95,7 +96,7 @@ def test_serve_says_where_it_listens_and_what_lies_behind(served: list[Config]) 
 def test_what_cannot_be_served_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port in use, an authority's file that is not there: status 1 and a sentence."""
 
-    def refuse(_: Config, *, on_listening: Callable[[str], object]) -> None:
+    def refuse(_: Config, source: Source, *, on_listening: Callable[[str], object]) -> None:
         raise ConfigError("cannot listen on 127.0.0.1:4000: taken")
 
     monkeypatch.setattr(app, "serve", refuse)

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from proxy import __version__, events
 from proxy.dialects import DIALECTS
-from proxy.events import Event, FindingSeen, NudgeEnded, StoreChanged, StoreFailed, UnjudgedEnded
+from proxy.events import ConfigReloaded, Event, FindingSeen, NudgeEnded, ReloadOutcome, StoreChanged, StoreFailed, UnjudgedEnded
 from proxy.models import Action, Reason
 from proxy.policy import Mode
 from proxy.telemetry import OTHER, registry_for
@@ -110,6 +110,19 @@ def test_unjudged_requests_count_by_status_class() -> None:
     assert seen.lines[0] == b'{"event":"unjudged_ended","ts":"2023-11-14T22:13:20.062Z","level":"debug","status":204,"ms":500.0}\n'
 
 
+def test_a_reload_is_counted_and_a_rejected_one_says_why() -> None:
+    """As a warning, with every fault, and without the lines running into others."""
+    faults = "policy.mode: 'of' is not known here (line 3)\nserver.port: changes only with a new start"
+    seen = after(ConfigReloaded(ReloadOutcome.APPLIED), ConfigReloaded(ReloadOutcome.REJECTED, faults))
+
+    assert seen.moved() == {"config_reloads_total{outcome=applied}": 1, "config_reloads_total{outcome=rejected}": 1}
+    assert [(line["event"], line["level"], line.get("cause")) for line in seen.logged()] == [
+        ("config_reloaded", "info", None),
+        ("config_reloaded", "warning", faults),
+    ]
+    assert all(line.count(b"\n") == 1 for line in seen.lines)
+
+
 def test_in_flight_follows_start_and_finish() -> None:
     """The gauge holds what has started and not finished."""
     seen = Seen()
@@ -197,7 +210,16 @@ def test_no_label_value_is_outside_the_closed_sets() -> None:
         seen.telemetry.emit(UnjudgedEnded(999, 1.0))
     closed = {OTHER, "input", "output", "true", "false", "1xx", "2xx", "3xx", "4xx", "5xx", __version__, *MODELS}
     closed |= {dialect.name for dialect in DIALECTS.values()}
-    for members in (Action, Reason, Mode, events.Outcome, events.NudgeOutcome, events.UpstreamError, events.StoreOperation):
+    for members in (
+        Action,
+        Reason,
+        Mode,
+        events.Outcome,
+        events.NudgeOutcome,
+        events.UpstreamError,
+        events.StoreOperation,
+        events.ReloadOutcome,
+    ):
         closed |= {str(member) for member in members}
     assert {value for _, labels in seen.samples() for key, value in labels if key not in ("le", "team")} == closed
     assert {value for _, labels in seen.samples() for key, value in labels if key == "team"} == {"", OTHER}

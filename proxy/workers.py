@@ -1,0 +1,78 @@
+"""The supervisor of several worker processes: keeps them alive, and tells them when the configuration has changed."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from proxy.config import Config, dump
+from proxy.errors import ConfigError
+from proxy.source import Watch
+
+CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"
+"""Environment variable with the configuration that a worker is born with."""
+
+# Ctrl-C reaches workers too, and would break into their imports; a reload before they can take it would end them.
+_HELD_BACK = {signal.SIGINT, signal.SIGHUP}
+
+
+class Workers(Multiprocess):
+    """uvicorn's supervisor, with another idea of SIGHUP: workers are told to read again, and not replaced, which would cut streams.
+
+    reread: see `Reloader`. What is valid is handed to workers that are born later; each living one reads for itself.
+    """
+
+    def __init__(
+        self,
+        options: uvicorn.Config,
+        sockets: list[socket.socket],
+        *,
+        config: Config,
+        reread: Callable[[Config], Config | None],
+        watch: Watch,
+    ) -> None:
+        super().__init__(options, sockets)
+        self._in_force = config
+        self._reread = reread
+        self._watch = watch
+        os.environ[CONFIG_VARIABLE] = dump(config)
+
+    def init_processes(self) -> None:
+        resource_tracker.ensure_running()  # now: its start, which comes with the first worker, ends by letting SIGINT through
+        with _held_back():
+            super().init_processes()
+
+    def keep_subprocess_alive(self) -> None:
+        if self._watch.changed():
+            self._tell()
+        with _held_back():
+            super().keep_subprocess_alive()
+
+    def handle_hup(self) -> None:
+        self._watch.seen()
+        self._tell()
+
+    def _tell(self) -> None:
+        with suppress(ConfigError):  # each worker finds out for itself, and says so
+            config = self._reread(self._in_force)
+            if config is not None:
+                self._in_force = config
+                os.environ[CONFIG_VARIABLE] = dump(config)
+        for process in self.processes:
+            if process.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGHUP)
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)

@@ -1,0 +1,125 @@
+"""The supervisor: how workers are born, and how they are told that the configuration has changed."""
+
+import os
+import signal
+import subprocess
+import sys
+from multiprocessing import resource_tracker
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import SIGNALS
+
+from proxy.config import Config, dump
+from proxy.errors import ConfigError
+from proxy.source import Source, Watch
+from proxy.workers import CONFIG_VARIABLE, Workers
+
+LOOK = "import signal; print({signal.SIGINT, signal.SIGHUP} <= signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+
+
+class Supervised:
+    """A supervisor whose workers are process numbers, and what they were sent."""
+
+    def __init__(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[int] = []
+        self.reread: Config | ConfigError | None = None
+        self.asked: list[Config] = []
+        self.config = Config()
+        monkeypatch.setenv(CONFIG_VARIABLE, "")
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        self.supervisor = Workers(uvicorn.Config("x:y", workers=2), [], config=self.config, reread=self._reread, watch=Watch(source))
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        self.supervisor.processes = cast(Any, [SimpleNamespace(pid=pid, is_alive=lambda timeout: True) for pid in (11, None, 12, 13)])
+        monkeypatch.setattr(os, "kill", self._kill)
+
+    def _reread(self, current: Config) -> Config | None:
+        self.asked.append(current)
+        if isinstance(self.reread, ConfigError):
+            raise self.reread
+        return self.reread
+
+    def _kill(self, pid: int, number: int) -> None:
+        assert number == signal.SIGHUP
+        if pid == 12:
+            raise ProcessLookupError
+        self.told.append(pid)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "config.yaml"
+    file.write_text("")
+    return file
+
+
+@pytest.fixture
+def supervised(file: Path, monkeypatch: pytest.MonkeyPatch) -> Supervised:
+    return Supervised(Source(file, {}), monkeypatch)
+
+
+@pytest.mark.parametrize("birth", ["init_processes", "keep_subprocess_alive"])
+def test_workers_are_born_with_signals_held_back(birth: str, supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C and a reload reach them while they still import. The supervisor itself listens before and after."""
+    born: list[bytes] = []
+
+    def give_birth(_: Multiprocess) -> None:
+        resource_tracker.ensure_running()  # as the start of a process does
+        born.append(subprocess.check_output([sys.executable, "-c", LOOK]))
+
+    monkeypatch.setattr(Multiprocess, birth, give_birth)
+    monkeypatch.setattr(resource_tracker, "ensure_running", resource_tracker.ResourceTracker().ensure_running)
+    resource_tracker.ensure_running()
+
+    getattr(supervised.supervisor, birth)()
+
+    assert born == [b"True\n"]
+    assert not {signal.SIGINT, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_the_first_workers_get_the_configuration_of_the_start(supervised: Supervised) -> None:
+    """By environment."""
+    assert os.environ[CONFIG_VARIABLE] == dump(supervised.config)
+
+
+def test_sighup_tells_every_worker_and_later_ones_get_what_is_valid_now(supervised: Supervised) -> None:
+    """Nobody is replaced, so that no stream is cut; one that has just died is passed over."""
+    supervised.reread = Config.model_validate({"policy": {"mode": "observe"}})
+    supervised.supervisor.handle_hup()
+
+    assert supervised.told == [11, 13]
+    assert os.environ[CONFIG_VARIABLE] == dump(supervised.reread)
+    assert [process.pid for process in supervised.supervisor.processes] == [11, None, 12, 13]
+
+    supervised.supervisor.handle_hup()
+    assert supervised.asked == [supervised.config, supervised.reread]
+
+
+@pytest.mark.parametrize("outcome", [None, ConfigError("policy: no")])
+def test_workers_are_told_also_of_what_is_not_usable(outcome: ConfigError | None, supervised: Supervised) -> None:
+    """They say so in the log; those born later get what was in force."""
+    supervised.reread = outcome
+    supervised.supervisor.handle_hup()
+
+    assert supervised.told == [11, 13]
+    assert os.environ[CONFIG_VARIABLE] == dump(supervised.config)
+
+
+def test_a_changed_file_is_noticed_while_it_keeps_workers_alive(supervised: Supervised, file: Path) -> None:
+    """Once, and not for a signal that came first."""
+    supervised.supervisor.keep_subprocess_alive()
+    file.write_text("policy: {}")
+    for _ in range(3):
+        supervised.supervisor.keep_subprocess_alive()
+    assert supervised.told == [11, 13]
+
+    file.write_text("policy: {mode: observe}")
+    supervised.supervisor.handle_hup()
+    for _ in range(3):
+        supervised.supervisor.keep_subprocess_alive()
+    assert supervised.told == [11, 13] * 2
