@@ -14,6 +14,7 @@ import msgspec
 from proxy.errors import BadRequest
 from proxy.fingerprint import packed
 from proxy.keys import caller_of
+from proxy.known_clients import STRANGER, Known, is_side_request, known_client
 from proxy.models import ToolCall
 
 _MAX_ID = 256
@@ -35,7 +36,8 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     """caller: the secret the caller showed, "" without one; never stored or logged. team: whose key it is, "" without teams.
 
     session: the client's id, None when it sent none. stage: a name from the configuration.
-    source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again.
+    source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again. client: what is
+    known of it. side: it says that this is no turn of its agent.
     """
 
     caller: str
@@ -46,19 +48,10 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     tighten: Tighten
     team: str = ""
     stage: str | None = None
+    client: Known = STRANGER
+    side: bool = False
 
 
-# Headers of known clients, by a word of their user agent: (session headers, lane headers). From measurements of each client.
-_CLIENTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("codex", ("session-id", "session_id", "conversation_id"), ("thread-id", "x-openai-subagent")),
-    ("claude", ("x-claude-code-session-id",), ("x-claude-code-agent-id",)),
-    ("opencode", ("x-opencode-session", "x-session-affinity", "x-session-id"), ()),
-    ("kilo", ("x-kilo-session", "x-session-affinity", "x-kilocode-taskid"), ()),
-    ("roo", ("x-roo-task-id", "session_id"), ()),
-    ("cline", ("x-task-id", "session_id"), ()),
-    ("goose", ("agent-session-id", "goose-session-id"), ()),
-    ("crush", ("x-session-id", "x-session-affinity"), ()),
-)
 _GENERIC = (
     "x-session-id",
     "x-session-affinity",
@@ -71,10 +64,12 @@ _GENERIC = (
     "helicone-session-id",
     "langfuse-session-id",
     "langfuse_session_id",
+    "x-litellm-trace-id",
+    "x-portkey-trace-id",
 )
+# These name a session only for clients known to mean one by them, or where a second field says the same.
+_AMBIGUOUS = ("session-id", "session_id")
 _BODY = ("session_id", "litellm_session_id", "metadata.session_id", "metadata.sessionId", "conversation")
-# `prompt_cache_key` may be one per application: it names a session only for clients known to make one per run.
-_CACHE_KEY_CLIENTS = ("codex", "kimi", "qwen", "openhands", "opencode")
 
 
 def identify(
@@ -84,12 +79,14 @@ def identify(
 
     Raises `BadRequest` for an own header whose value cannot be used; other people's headers are only ignored then.
     """
-    agent = headers.get("user-agent", "").lower()
-    session, source = _session(headers, path_session, hints, extra, agent)
-    lane = _own(headers, "x-lastcall-lane") or _lane(headers, agent)
+    client = known_client(headers)
+    session, source = _session(headers, path_session, hints, extra, client)
+    lane = _own(headers, "x-lastcall-lane") or _first(headers, client.lanes)[0]
     retries = headers.get("x-stainless-retry-count", "0")
     retry = retries.isdecimal() and retries.strip("0") != ""
-    return Identity(caller_of(headers), session, source, lane, retry, _tighten(headers), team, _own(headers, "x-lastcall-stage"))
+    stage = _own(headers, "x-lastcall-stage")
+    tighten = _tighten(headers)
+    return Identity(caller_of(headers), session, source, lane, retry, tighten, team, stage, client, is_side_request(headers))
 
 
 def _own(headers: Mapping[str, str], name: str) -> str | None:
@@ -104,22 +101,32 @@ def _own(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def _session(
-    headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str], agent: str
+    headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str], client: Known
 ) -> tuple[str | None, str]:
     own = _own(headers, "x-lastcall-session")
     if own is not None:
         return own, "x-lastcall-session"
     if path_session is not None:
         return path_session, "path"
-    known = [names for word, names, _ in _CLIENTS if word in agent]
-    for name in [*extra, *(known[0] if known else ()), *_GENERIC]:
-        value = _usable(headers.get(name.lower()))
-        if value is not None:
-            return value, name.lower()
+    value, name = _first(headers, [*(name.lower() for name in extra), *client.sessions, *_GENERIC])
+    if value is not None:
+        return value, name
     for name, value in headers.items():
         if _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
             return value, name
-    return _from_baggage(headers) or _from_body(hints, agent) or (None, "derived")
+    return _from_baggage(headers) or _from_body(hints, client) or _said_twice(headers, hints) or (None, "derived")
+
+
+def _first(headers: Mapping[str, str], names: Iterable[str]) -> tuple[str | None, str]:
+    """The first of these headers that holds an id, with its name."""
+    return next(((value, name) for name in names if (value := _usable(headers.get(name))) is not None), (None, ""))
+
+
+def _said_twice(headers: Mapping[str, str], hints: Mapping[str, str]) -> tuple[str, str] | None:
+    """An ambiguous session header whose value another field repeats, as pi and clients built on it do."""
+    value, name = _first(headers, _AMBIGUOUS)
+    repeated = (headers.get("x-client-request-id"), hints.get("prompt_cache_key"))
+    return (value, name) if value is not None and value in repeated else None
 
 
 def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
@@ -131,7 +138,7 @@ def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def _from_body(hints: Mapping[str, str], agent: str) -> tuple[str, str] | None:
+def _from_body(hints: Mapping[str, str], client: Known) -> tuple[str, str] | None:
     for name in _BODY:
         value = _usable(hints.get(name))
         if value is not None:
@@ -139,23 +146,16 @@ def _from_body(hints: Mapping[str, str], agent: str) -> tuple[str, str] | None:
     user = _CLAUDE_USER.search(hints.get("metadata.user_id", ""))
     if user is not None:
         return user.group(1), "metadata.user_id"
+    bare = _usable(hints.get("metadata.user_id")) if client.user_id else None
+    if bare is not None:
+        return bare, "metadata.user_id"
+    # A cache key may be one per application: it names a session only for clients known to make one per run.
     key = _usable(hints.get("prompt_cache_key"))
-    if key is not None and (key.startswith("qwen-code:") or any(word in agent for word in _CACHE_KEY_CLIENTS)):
-        return key, "prompt_cache_key"
-    return None
+    return (key, "prompt_cache_key") if key is not None and (key.startswith("qwen-code:") or client.cache_key) else None
 
 
 def _usable(value: str | None) -> str | None:
     return value if value and _ID.fullmatch(value) else None
-
-
-def _lane(headers: Mapping[str, str], agent: str) -> str | None:
-    known = [names for word, _, names in _CLIENTS if word in agent]
-    for name in known[0] if known else ("x-claude-code-agent-id",):
-        value = _usable(headers.get(name))
-        if value is not None:
-            return value
-    return None
 
 
 def _tighten(headers: Mapping[str, str]) -> Tighten:

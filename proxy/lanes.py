@@ -11,6 +11,7 @@ from enum import Enum, auto
 import msgspec
 
 from proxy.fingerprint import UNSEEN, Fingerprints
+from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, text_of
 from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
 from proxy.trail import (
@@ -36,7 +37,8 @@ LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 class Asker(msgspec.Struct, frozen=True, gc=False):
     """What the request says beside its history. lane: hash of an explicit lane id, 0 without. named: the client named the session.
 
-    retry: the client marked it as a retry. began: epoch seconds. in_flight: seeds of the session's other requests under way.
+    retry: the client marked it as a retry. began: epoch seconds. in_flight: seeds of the session's other requests under way. client: what
+    is known of it. side: it says that this is no turn of its agent.
     """
 
     lane: int = 0
@@ -44,6 +46,8 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     retry: bool = False
     began: float = 0.0
     in_flight: tuple[int, ...] = ()
+    client: Known = STRANGER
+    side: bool = False
 
 
 class Place(msgspec.Struct, gc=False):
@@ -127,7 +131,8 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
         if not grown:
             return lane
     head = head_of(request, prints)
-    return _after_compaction(record, lanes, answers, history, head, asker) or _new_lane(record, history, head, asker)
+    found = _after_compaction(record, lanes, answers, history, head, asker)
+    return found or _new_lane(record, history, head, asker, works=bool(request.tools) and not asker.side)
 
 
 def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, _Relation] | None:
@@ -160,9 +165,10 @@ def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprint
     return prints.text("user", text) not in {*lane.texts, *lane.older} and from_person(text)
 
 
-def _new_lane(record: Record, history: History, head: int, asker: Asker) -> Lane:
+def _new_lane(record: Record, history: History, head: int, asker: Asker, *, works: bool) -> Lane:
+    """works: it may be the session's main line, which a title or a probe, often asked for first, is not."""
     opening = sum(1 for user in history.users if user.before == 0)
-    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=not record.lanes)
+    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=works and not any(other.main for other in record.lanes))
     record.lanes.append(lane)
     return lane
 
@@ -225,7 +231,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     moved = [_copy(dropped) for dropped in old.nodes[run:node]]
     if moved and old.before:
         moved[0].compacted = True
-    lane = _new_lane(record, history, head, asker)
+    lane = _new_lane(record, history, head, asker, works=False)
     lane.run = message + run - node if kept and run > node else 0
     lane.before = [*old.before, *moved]
     loops = [nudge for nudge in old.nudges if nudge.run == old.run and nudge.budget is None]

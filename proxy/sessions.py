@@ -185,7 +185,7 @@ class Sessions:
         except StoreUnavailable as error:
             raise self._noted(StoreOperation.OPEN, error) from None
         session.granted = opened.output
-        session.asker = Asker(_lane_mark(session), session.named, session.identity.retry, opened.now, opened.in_flight)
+        session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight)
         session.take(load(opened.record, session.keys.secret_id()))
 
     async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
@@ -222,7 +222,7 @@ class Sessions:
             session.key = session.keys.session(b"away", self._new_id())
         session.label = session.label or _label(session.key)
         session.opened = session.granted = None
-        session.asker = Asker(_lane_mark(session), False, session.identity.retry, self._wall(), ())
+        session.asker = _asker(session, named=False, began=self._wall(), in_flight=())
         session.take(load(None, session.keys.secret_id()))
 
     def _noted(self, operation: StoreOperation, error: StoreUnavailable) -> StoreUnavailable:
@@ -329,6 +329,11 @@ class _Done:
 
 def _label(key: bytes) -> str:
     return "lc-" + key.hex()[:24]
+
+
+def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int, ...]) -> Asker:
+    identity = session.identity
+    return Asker(_lane_mark(session), named, identity.retry, began, in_flight, identity.client, identity.side)
 
 
 def _lane_mark(session: Session) -> int:

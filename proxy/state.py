@@ -82,6 +82,7 @@ class Lane(msgspec.Struct, array_like=True):
     open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds. opening: user
     items before the first answer. older: `texts` from before a compaction. main: the session's first line of work.
     shortened: answers that were cut at the output limit. rested: how many messages there were when it was last taken up after a while.
+    refused: the history that was last answered with an error, and how often; [] once another answer was given.
     """
 
     name: int
@@ -105,6 +106,7 @@ class Lane(msgspec.Struct, array_like=True):
     main: bool = False
     shortened: list[int] = []
     rested: int = 0
+    refused: list[int] = []
 
 
 class Given(msgspec.Struct, array_like=True):
@@ -213,9 +215,9 @@ def _bound(record: Record) -> None:
     record.noticed = record.noticed[-_MOST_NOTICED:]
 
 
-def _worth(lane: Lane) -> tuple[bool, float]:
-    """Which lane to give up first: the one longest unused, the main one last, since it waits while its sub-agents work."""
-    return lane.main, lane.used
+def _worth(lane: Lane) -> tuple[bool, bool, float]:
+    """Which lane to give up first: one that is over and the longest unused, the main one last, since it waits while its sub-agents work."""
+    return lane.main, lane.open or lane.stop is not None, lane.used
 
 
 def _calls_of(lane: Lane) -> int:

@@ -108,11 +108,12 @@ class House:
         system: str = "s",
         spending: Spending | None = None,
         in_flight: tuple[int, ...] = (),
+        side: bool = False,
     ) -> Exchange:
-        """A request arrives: load, absorb, admit. spending: what its ledger says."""
+        """A request arrives: load, absorb, admit. spending: what its ledger says. side: the client says that it is no turn of its agent."""
         self.now += 1
         asked = request(*turns, tools=tools, system=system)
-        asker = Asker(lane, self.named, retry, self.now, in_flight)
+        asker = Asker(lane, self.named, retry, self.now, in_flight, side=side)
         history = read(asked, self.prints)
         x = Exchange(asked, history, self.prints, self.policy, asker, Record(0, 0), Place.nowhere(), version=self.version)
         x.take(self.record)

@@ -9,14 +9,16 @@ from proxy.counting import Tally, ladder_of, tally
 from proxy.detectors import active, texts_armed, texts_seen
 from proxy.engine.case import Admission, Case, Flaw, Serve
 from proxy.events import FindingSeen
+from proxy.finishing import closing_tool
 from proxy.lanes import LOST, place_mark
 from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request
 from proxy.nudge import again_instruction, nudge_text, why, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
 from proxy.state import Nudge, Record, Stop, noticed_mark
-from proxy.trail import History, Trail, asks_summary
+from proxy.trail import History, Trail
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
+ERROR_LADDER = (400, 401, 404)
 REPEAT_SHOWN_FROM = 3  # the second repeat
 
 
@@ -24,7 +26,7 @@ def admit(case: Case, spending: Spending) -> Admission:
     """Decides on a request. Budgets speak first, then a stop that stands, then what the trail shows."""
     policy, place = case.policy, case.place
     counts = tally(place.trail, policy)
-    plan = Admission(repeat=_repeat(place.trail, counts, policy), counts=counts)
+    plan = Admission(repeat=_repeat(place.trail, counts, policy), counts=counts, status=_error_status(case))
     if policy.mode is Mode.OBSERVE:
         return _observed(plan, case, counts, spending)
     if spending.refused is not None:
@@ -37,6 +39,14 @@ def admit(case: Case, spending: Spending) -> Admission:
     )
     plan.edits = edits_of(plan, case, attempt=0)
     return plan
+
+
+def _error_status(case: Case) -> int:
+    """Of an error that ends the run. Who asks the very same again after it may retry on 400 and end on another: 401, then 404."""
+    refused = case.place.lane.refused
+    if case.asker.client.ends_on_400 or not refused or refused[0] != case.history.same:
+        return ERROR_LADDER[0]
+    return ERROR_LADDER[min(refused[1], len(ERROR_LADDER) - 1)]
 
 
 def _observed(plan: Admission, case: Case, counts: Tally, spending: Spending) -> Admission:
@@ -75,7 +85,7 @@ def _still_stopped(plan: Admission, stop: Stop) -> Admission:
 
 def _last_step(plan: Admission, budget: Allowance) -> Admission:
     """The plan for the last call of a budget; a nudge that was to come has no call left to change."""
-    last = Admission(serve=Serve.FINAL, repeat=plan.repeat, counts=plan.counts)
+    last = Admission(serve=Serve.FINAL, repeat=plan.repeat, counts=plan.counts, status=plan.status)
     last.end_for(budget, Action.STOP)
     return last
 
@@ -83,7 +93,7 @@ def _last_step(plan: Admission, budget: Allowance) -> Admission:
 def _warn(plan: Admission, case: Case, nearly: Sequence[Allowance]) -> None:
     """Tells the model, once a session and budget, that most of a budget is used: no loop's nudge, and never in the place of one."""
     new = next((budget for budget in nearly if noticed_mark(budget) not in case.record.noticed), None)
-    if new is not None and _may_say(case.request):
+    if new is not None and _may_say(case):
         plan.warning = _note(case, new.reason, new.unit, 0, frozenset(), len(case.place.trail.steps), new)
 
 
@@ -100,7 +110,7 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]
-    open_to = [finding for finding in findings if _may_nudge(finding, request)]
+    open_to = [finding for finding in findings if _may_nudge(finding, case)]
     again = next((f for f in open_to if not standing and any(f.calls & set(n.calls) for n in lost)), None)
     stopping = next((finding for finding in findings if finding.stops), None)
     if again is None and stopping is None and place.lane.main and case.record.stopped >= SUB_AGENT_STOPS:
@@ -120,18 +130,18 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
         plan.seen = (FindingSeen(new.reason, Action.NUDGE),)
 
 
-def _may_nudge(finding: Finding, request: Request) -> bool:
+def _may_nudge(finding: Finding, case: Case) -> bool:
     """Whether a request is one to nudge in: about calls only where tools can be called, and never where a summary is asked for."""
-    return _may_say(request) if finding.reason not in TEXT_REASONS else not asks_summary(request)
+    return _may_say(case) if finding.reason not in TEXT_REASONS else not case.summarises
 
 
 def _for_sub_agents(record: Record) -> Finding:
     return Finding(Reason.REPEATED_CALL, "sub-agents", record.stopped, None, SUB_AGENT_STOPS, frozenset())
 
 
-def _may_say(request: Request) -> bool:
+def _may_say(case: Case) -> bool:
     """Whether a text may be added: where the model is to go on with its tools."""
-    return request.may_call and not asks_summary(request)
+    return case.request.may_call and not case.summarises
 
 
 def _nudge(finding: Finding, case: Case) -> Nudge | None:
@@ -178,8 +188,7 @@ def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
     if plan.serve is not Serve.FINAL:
         return Edits(inserts=tuple(inserts))
     inserts += _at_the_end(history, wrap_up_instruction(plan.cause, attempt))
-    force = policy.wrap_up.force_finish_tool
-    forced = force if force in request.tools else None
+    forced = closing_tool(request, policy, case.asker.client)
     return Edits(inserts=tuple(inserts), no_tools=forced is None, force_tool=forced)
 
 

@@ -16,7 +16,7 @@ from proxy.models import Action, Allowance, Choice, Edits, Finding, Reason, Requ
 from proxy.nudge import why, why_budget, why_flaw
 from proxy.policy import Expectation, Policy, Scope
 from proxy.state import Nudge, Record, Stop
-from proxy.trail import History
+from proxy.trail import History, asks_summary
 from proxy.turns import Turn, newest
 
 
@@ -34,6 +34,11 @@ class Case(msgspec.Struct):
     record: Record
     place: Place
     expects: Expectation | None = None
+
+    @property
+    def summarises(self) -> bool:
+        """Whether the request is no turn of the agent but wants its history summed up, a title, or the like."""
+        return self.asker.side or asks_summary(self.request)
 
     def take(self, record: Record) -> None:
         """Finds the request's place in another record, which changes that record."""
@@ -60,7 +65,7 @@ class Admission(msgspec.Struct, gc=False):
     stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
     `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what
     `reason` is about; budget: the one that it is about. warning: tells the model that a budget is nearly used up. mended: this one
-    answer's text is changed, no more.
+    answer's text is changed, no more. status: of the answer, where that is an error.
     """
 
     action: Action = Action.ALLOW
@@ -81,6 +86,7 @@ class Admission(msgspec.Struct, gc=False):
     seen: tuple[FindingSeen, ...] = ()
     counts: Tally | None = None
     mended: bool = False
+    status: int = 400
 
     def mend_for(self, flaw: "Flaw", *, answered: bool) -> None:
         """An answer is changed for its flaw, and the run goes on. answered: by one that the model gave when it was asked again.

@@ -6,7 +6,7 @@ from proxy.fingerprint import UNSEEN
 from proxy.lanes import LOST, Place, tail_marks
 from proxy.policy import Mode, Scope
 from proxy.state import Given, Record, Relapse, Stop, name_index, noticed_mark
-from proxy.trail import answer_identity, asks_summary
+from proxy.trail import answer_identity
 from proxy.turns import cut_at_limit
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
@@ -32,7 +32,12 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
     stands = policy.mode is Mode.ENFORCE and place.current and lane.stop is not None
     lane.cut = not result.full or result.blocked or stands
     lane.tail = tail_marks(case.request, case.history, case.prints) if lane.cut else []
-    if result.full and result.answered and not asks_summary(case.request):  # the run goes on after its summary
+    if result.blocked:
+        again = lane.refused[:1] == [case.history.same]
+        lane.refused = [case.history.same, lane.refused[1] + 1 if again else 1]
+    elif result.full:
+        lane.refused = []
+    if result.full and result.answered and not case.summarises:  # the run goes on after its summary
         lane.open = bool(result.calls)
         if nudged and was_open and not lane.open and lane.stop is None:
             ended = NudgeEnded("recovered" if result.own else "stopped")

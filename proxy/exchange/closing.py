@@ -10,6 +10,7 @@ from proxy.engine import Flaw, Serve, edits_again, edits_of, judge
 from proxy.exchange.course import Course
 from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting
+from proxy.finishing import closing_call, closing_tool
 from proxy.markup import leaked
 from proxy.models import Action, Answer, Choice, Reason, ToolCall
 from proxy.nudge import cut_line, joined, local_message, stop_line
@@ -124,12 +125,20 @@ class Closing:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
         course, plan = self._course, self._course.plan
         if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
-            await self._say(joined([course.kept, local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget)]))
+            text = local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget)
+            finish = self._finish_call(text)
+            await (self._say(joined([course.kept, text])) if finish is None else self._say(course.kept, (finish,)))
             return
         notice = course.notice()
         self._end(full=True, blocked=True, answered=False)
-        body = course.dialect.error(400, f"lastcall_{plan.reason}", notice.message, notice)
-        await self._reply.whole(400, [JSON, NO_RETRY], body)
+        body = course.dialect.error(plan.status, f"lastcall_{plan.reason}", notice.message, notice)
+        await self._reply.whole(plan.status, [JSON, NO_RETRY], body)
+
+    def _finish_call(self, text: str) -> ToolCall | None:
+        """The call that says `text` to an agent whose run ends by a tool alone."""
+        session = self._course.session
+        tool = closing_tool(session.request, session.policy, session.identity.client)
+        return None if tool is None else closing_call(session.request, tool, text, f"lastcall_{self._set.new_id()}")
 
     async def _say(self, text: str, calls: tuple[ToolCall, ...] = (), *, glue: str = "\n\n") -> None:
         """Gives the text and the calls. glue: what goes between it and the text that went out before."""

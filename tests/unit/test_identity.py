@@ -38,6 +38,8 @@ def named(headers: Mapping[str, str] = {}, **rest: str) -> tuple[str | None, str
         ("opencode/1.0", "x-session-affinity"),
         ("opencode/1.0", "x-session-id"),
         ("Kilo-Code/5", "x-kilo-session"),
+        ("Kilo-Code/4.100", "x-kilocode-taskid"),
+        ("OpenHands/1.0", "x-litellm-session-id"),
         ("RooCode/3", "x-roo-task-id"),
         ("RooCode/3", "session_id"),
         ("Cline/3", "x-task-id"),
@@ -56,9 +58,18 @@ def test_an_ambiguous_header_means_nothing_from_a_stranger(header: str) -> None:
     assert named({header: "abc"}, agent="python-httpx/0.28") == (None, "derived")
 
 
+def test_an_ambiguous_header_counts_where_it_is_said_twice() -> None:
+    """As pi does, which gives no name of its own."""
+    assert named({"session_id": "abc", "x-client-request-id": "abc"}) == ("abc", "session_id")
+    assert named({"session-id": "abc"}, hints={"prompt_cache_key": "abc"}) == ("abc", "session-id")  # type: ignore[arg-type]
+    assert named({"session_id": "abc", "x-client-request-id": "other"}) == (None, "derived")
+
+
 @pytest.mark.parametrize(
     "header",
     [
+        "x-litellm-trace-id",
+        "x-portkey-trace-id",
         "x-session-id",
         "x-session-affinity",
         "x-claude-code-session-id",
@@ -117,6 +128,8 @@ def test_baggage_may_name_the_session(baggage: str, session: str | None) -> None
             (UUID, "metadata.user_id"),
         ),
         ({"metadata.user_id": "someone@example.com"}, "", (None, "derived")),
+        ({"metadata.user_id": "ses-kimi-1"}, "KimiCLI/1", ("ses-kimi-1", "metadata.user_id")),
+        ({"prompt_cache_key": "k1"}, "OpenHands/1.0", ("k1", "prompt_cache_key")),
         ({"user": "someone"}, "", (None, "derived")),
         ({"prompt_cache_key": "k1"}, "codex_cli_rs/0.50", ("k1", "prompt_cache_key")),
         ({"prompt_cache_key": "k1"}, "KimiCLI/1", ("k1", "prompt_cache_key")),

@@ -282,6 +282,29 @@ def test_another_prompt_is_another_lane(session: Recorded) -> None:
     assert (shown(place), place.lane.main, len(session.record.lanes)) == ([], False, 2)
 
 
+def test_what_offers_no_tools_is_not_the_main_lane(session: Recorded) -> None:
+    """A title or a probe for the quota is often asked for first."""
+    session.ask(user("quota"), tools=(), system="")
+    session.ask(user("title, please"), tools=(), system="You write titles.")
+    assert session.ask(GO).lane.main
+    assert [lane.main for lane in session.record.lanes] == [False, False, True]
+
+
+def test_lanes_that_are_over_go_first(session: Recorded) -> None:
+    """Many titles and probes do not push out sub-agents at work, nor one that was stopped."""
+    session.ask(GO, a())
+    session.ask(user("sub"), a(), lane=1)
+    session.ask(user("sub"), a(), lane=2)
+    session.stop()
+    session.finish()
+    for number in range(12):
+        session.ask(user(f"title {number}"), tools=(), system="You write titles.")
+        session.finish()
+    assert session.ask(user("sub"), a(), a(), lane=2).lane.stop is not None
+    assert shown(session.ask(user("sub"), a(), a(), lane=1)) == ["a1", "a1"]
+    assert len([lane for lane in session.record.lanes if lane.name]) == 2
+
+
 def test_one_prompt_asked_in_parallel_is_one_lane_until_the_answers_differ(session: Recorded) -> None:
     """Samplers."""
     session.ask(GO)

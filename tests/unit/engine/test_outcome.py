@@ -267,3 +267,32 @@ def test_any_replica_may_serve_any_request() -> None:
         loop.house = house = other
         turns.append(loop.step(A))
     assert [x.decision for x in turns] == ["ok", "ok", "ok", "nudge", "stop"]
+
+
+# ---- requests that are no turns
+
+
+def test_a_request_that_the_client_calls_no_turn_is_not_nudged_and_ends_no_run() -> None:
+    """A summary by the client's own header, whatever its text says."""
+    house = House()
+    agent = looped(house, 3)
+    aside = house.ask([*agent.turns, user("Now the minutes.")], "It went well.", side=True)
+    assert aside.decision == "ok"
+    assert house.record.lanes[0].open
+    assert agent.step(A).decision == "nudge"
+    assert agent.step(A).decision == "stop"
+
+
+# ---- errors in a row
+
+
+def test_the_same_request_counts_its_errors_until_another_answer() -> None:
+    """By its history; a run that goes on begins anew."""
+    house = House(Policy(on_stop=OnStop.ERROR))
+    agent = looped(house, 5)
+    statuses = [house.ask(agent.turns, A).plan.status for _ in range(3)]
+    assert statuses == [401, 404, 404]
+    assert house.record.lanes[0].refused[1] == 4
+    agent.turns.append(user("Something else."))
+    assert agent.step(B).plan.status == 400
+    assert house.record.lanes[0].refused == []

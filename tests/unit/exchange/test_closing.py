@@ -1,6 +1,7 @@
 """Runs that end: looping answers held and replaced, stops on arrival, the model's last word and what stands in for it."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -220,9 +221,31 @@ async def test_a_standing_stop_as_an_error() -> None:
     proxy = Proxy(policy=ERROR)
     first, second = [await proxy.ask(request(looping(5), stream=True), x_lastcall_session="s") for _ in range(2)]
 
-    assert (first.status, second.status) == (400, 400)
     assert first.json["error"] == second.json["error"]
     assert proxy.upstream.sent == []
+
+
+async def test_who_asks_the_same_again_after_an_error_gets_one_that_ends_its_run() -> None:
+    """Some clients retry on 400 and end on 401 or 404. A history that has grown is answered as the first one was."""
+    proxy = Proxy(policy=ERROR)
+
+    async def status(messages: list[dict[str, Any]], agent: str = "OpenAI/Python 3.57.0") -> int | None:
+        answered = await proxy.ask(request(messages), x_lastcall_session="s", user_agent=agent)
+        assert answered.headers["x-should-retry"] == "false"
+        return answered.status
+
+    assert [await status(looping(5)) for _ in range(4)] == [400, 401, 404, 404]
+    assert [await status(looping(6)) for _ in range(2)] == [400, 401]
+    assert [await status(looping(7), agent="claude-cli/2.1.197 (external, cli)") for _ in range(3)] == [400, 400, 400]
+    assert proxy.upstream.sent == []
+
+
+async def test_a_budgets_error_is_given_the_same_way() -> None:
+    """It is no stop, and yet the run is over."""
+    proxy = Proxy(policy=Policy(on_stop=OnStop.ERROR, budgets=Budgets(steps=0)))
+    statuses = [(await proxy.ask(request(), x_lastcall_session="s")).status for _ in range(3)]
+
+    assert statuses == [400, 401, 404]
 
 
 @pytest.mark.parametrize(
@@ -305,6 +328,21 @@ async def test_a_finish_tool_that_is_not_called_gives_the_message() -> None:
 
     assert conversation.text.startswith(STOP)
     assert len(proxy.upstream.sent) == 1
+
+
+async def test_a_client_that_ends_by_a_tool_alone_is_given_its_call() -> None:
+    """Also without the model, and however often it asks: text would make it ask again."""
+    complete = tool("attempt_completion")
+    complete["function"]["parameters"] = {"properties": {"result": {"type": "string"}}, "required": ["result"]}
+    body = request(looping(5), tools=[tool("ls"), complete])
+    proxy = Proxy(answer("no"), policy=MESSAGE)
+    for agent in ("RooCode/3.38", "Kilo-Code/4.100"):
+        said = (await proxy.ask(body, x_lastcall_session=agent[:3], user_agent=agent)).json["choices"][0]
+        (call,) = said["message"]["tool_calls"]
+        assert call["function"]["name"] == "attempt_completion"
+        assert json.loads(call["function"]["arguments"])["result"].startswith(STOP)
+        assert said["finish_reason"] == "tool_calls"
+    assert (await proxy.ask(body, x_lastcall_session="other")).text.startswith(STOP)
 
 
 async def test_a_finish_tool_that_is_not_offered_is_not_forced() -> None:

@@ -1,0 +1,62 @@
+"""What is known about single clients, recognised by a word of their user agent: one table, from measurements of each.
+
+How they name a session and a line of history, what ends their run, and which of their requests are not the agent's own work. Whatever
+holds for clients in general is not here.
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """One client. word: in its user agent, in lower case. sessions, lanes: header names, the surest first.
+
+    cache_key: its `prompt_cache_key` is one per session. user_id: so is its bare `metadata.user_id`. ends_on_400: HTTP 400 ends its run;
+    others ask again, some for ever. finish_tool: its run ends well by this tool alone.
+    """
+
+    word: str
+    sessions: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()
+    cache_key: bool = False
+    user_id: bool = False
+    ends_on_400: bool = True
+    finish_tool: str | None = None
+
+
+CLIENTS = (
+    Known("codex", ("session-id", "session_id", "conversation_id"), ("thread-id", "x-openai-subagent"), cache_key=True),
+    Known("claude", ("x-claude-code-session-id",), ("x-claude-code-agent-id",)),
+    Known("kilo-code/4", ("x-kilocode-taskid", "session_id"), ends_on_400=False, finish_tool="attempt_completion"),
+    Known("kilo", ("x-kilo-session", "x-session-affinity", "x-kilocode-taskid"), cache_key=True),
+    Known("opencode", ("x-opencode-session", "x-session-affinity", "x-session-id"), cache_key=True),
+    Known("roo", ("x-roo-task-id", "session_id"), ends_on_400=False, finish_tool="attempt_completion"),
+    Known("cline", ("x-task-id", "session_id")),
+    Known("goose", ("agent-session-id", "goose-session-id")),
+    Known("crush", ("x-session-id", "x-session-affinity")),
+    Known("openhands", ("x-litellm-session-id",), cache_key=True),
+    Known("kimi", cache_key=True, user_id=True),
+    Known("qwen", cache_key=True),
+    Known("copilot"),
+    Known("gemini-cli"),
+)
+STRANGER = Known("", (), ("x-claude-code-agent-id",), ends_on_400=False)
+
+# What a client calls a request that is not a turn of its agent: summaries, memory, titles, probes.
+_SIDE = re.compile(r"compact|compaction|memory|memory_consolidation|prewarm|auxiliary|title", re.IGNORECASE)
+_TURN_KIND = re.compile(r'"request_kind"\s*:\s*"(\w+)"')
+
+
+def known_client(headers: Mapping[str, str]) -> Known:
+    """The client that a request's user agent names, else `STRANGER`. headers: lower-case names."""
+    agent = headers.get("user-agent", "").lower()
+    return next((client for client in CLIENTS if client.word in agent), STRANGER)
+
+
+def is_side_request(headers: Mapping[str, str]) -> bool:
+    """Whether the client itself says that a request is no turn of its agent. headers: lower-case names."""
+    turn = _TURN_KIND.search(headers.get("x-codex-turn-metadata", ""))
+    kinds = (headers.get("x-openai-subagent"), headers.get("x-claude-code-request-class"), turn and turn.group(1))
+    return any(_SIDE.fullmatch(kind) is not None for kind in kinds if kind)
