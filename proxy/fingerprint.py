@@ -190,7 +190,7 @@ _VOLATILE_KEY = re.compile(
         (?:_?(?:time|in))?(?:_?(?:ms|s|us|ns|secs?|seconds?|millis|minutes))?"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,12})?
     | \b(?:timestamp|created|updated|time|ts|date)(?:_?at)?"?[\ ]?[:=][\ ]?"?\d{10,19}(?:\.\d{1,9})?
     | \b(?:message|request|session|process|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
-    | \bpid"?[\ ]?[:=#]?[\ ]?"?\d{1,10}
+    | \bp[pg]?ids?"?[\ ]?[:=#]?[\ ]?"?\d{1,10}(?:,[\ ]?\d{1,10}){0,64}
     | \b(?:msg|req|request|call|run|resp|sess|session|chatcmpl|toolu|trace)[_-]     # letters after digits: an id; run_phase2 is a name
         (?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,40}|(?=[a-z]{0,40}\d{1,40}[a-z])[a-z0-9]{8,80})(?![a-z0-9])
     | \b(?:attempt|retry|try)s?[\ ]?[#:=]?[\ ]?\d{1,9}(?:[\ ]?(?:/|of)[\ ]?\d{1,9})?
