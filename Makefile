@@ -10,10 +10,10 @@ COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/nul
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format bench accuracy tools dashboards lock clean
+.PHONY: help run demo test lint format e2e-clients bench accuracy tools dashboards lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp ## start the proxy with ./config.yaml; ARGS="--port 4001" adds options
 	$(BIN)/lastcall serve $(ARGS)
@@ -33,6 +33,11 @@ lint: $(VENV)/dev.stamp ## style, types and import contracts
 format: $(VENV)/dev.stamp ## lay the code out and sort imports
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+e2e-clients: $(VENV)/dev.stamp ## coding agents from npm against the proxy, in a loop and at work; needs Node 20
+	mkdir -p .clients && cp tests/clients/package.json .clients
+	npm install --prefix .clients --no-audit --no-fund --loglevel=error
+	LASTCALL_CLIENTS=$(CURDIR)/.clients $(BIN)/python -m pytest tests/e2e/test_coding_clis.py $(ARGS)
 
 bench: $(VENV)/dev.stamp ## what a request costs, next to a bare passthrough
 	$(BIN)/python -m bench $(ARGS)

@@ -104,7 +104,7 @@ def _can_conclude(request: Request, policy: Policy) -> bool:
 
 def _look(plan: Admission, case: Case, counts: Tally) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
-    place, policy, request = case.place, case.policy, case.request
+    place, policy = case.place, case.policy
     findings = [f for detector in active(policy) for f in detector.seen(place.trail, counts, policy)]
     findings += texts_seen(case.turns(), policy)
     given = place.nudges()

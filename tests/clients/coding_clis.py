@@ -1,0 +1,114 @@
+"""Coding agents from npm, as people start them: nothing changed but where their model is.
+
+Versions stand in `package.json`; `make e2e-clients` installs them into `.clients`. Each runs without a terminal, in a folder and with a
+home of its own.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LONGEST = 120  # seconds for one run; an agent that is not stopped would go on for hours
+
+
+@dataclass(frozen=True)
+class Cli:
+    """One agent. package: its npm package. shell: its shell tool's name, `more`: what that wants beside the command.
+
+    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL.
+    """
+
+    package: str
+    program: str
+    shell: str
+    arguments: Callable[[str, str], list[str]]
+    environment: Callable[[str], dict[str, str]]
+    more: Mapping[str, Any] = field(default_factory=dict)
+    files: Callable[[str], dict[str, str]] = lambda url: {}
+
+    def call(self, command: str) -> dict[str, Any]:
+        """The arguments of its shell tool."""
+        return {"command": command, **self.more}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run came to. shown: what a person sees of it, standard output and error."""
+
+    status: int
+    shown: str
+
+
+def _opencode_configuration(url: str) -> str:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "tried",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "any"},
+        "models": {"mock": {"name": "mock"}},
+    }
+    return json.dumps(
+        {"provider": {"tried": provider}, "model": "tried/mock", "permission": {"bash": "allow"}, "autoupdate": False, "share": "disabled"}
+    )
+
+
+CLIS = {
+    "claude": Cli(
+        package="@anthropic-ai/claude-code",
+        program="claude",
+        shell="Bash",
+        arguments=lambda url, prompt: ["-p", prompt, "--allowedTools", "Bash", "--model", "claude-sonnet-4-5"],
+        environment=lambda url: {
+            "ANTHROPIC_BASE_URL": url,
+            "ANTHROPIC_API_KEY": "sk-ant-any",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        },
+        more={"description": "Work"},
+    ),
+    "opencode": Cli(
+        package="opencode-ai",
+        program="opencode",
+        shell="bash",
+        arguments=lambda url, prompt: ["run", prompt],
+        environment=lambda url: {
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+            "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        },
+        more={"description": "Work"},
+        files=lambda url: {".config/opencode/opencode.json": _opencode_configuration(url)},
+    ),
+    "qwen": Cli(
+        package="@qwen-code/qwen-code",
+        program="qwen",
+        shell="run_shell_command",
+        arguments=lambda url, prompt: ["--auth-type", "openai", "--yolo", "-p", prompt],
+        environment=lambda url: {"OPENAI_API_KEY": "any", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "mock"},
+        more={"is_background": False},
+    ),
+}
+
+
+def run(cli: Cli, installed: Path, home: Path, url: str, prompt: str) -> Run:
+    """One run to its end, in `home`/work. installed: where npm put the agents. Raises `TimeoutExpired` when it goes on for too long."""
+    work = home / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    for name, text in cli.files(url).items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    command = [str(installed / "node_modules" / ".bin" / cli.program), *cli.arguments(url, prompt)]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1", **cli.environment(url)}
+    with subprocess.Popen(
+        command, cwd=work, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    ) as process:
+        try:
+            shown, _ = process.communicate(timeout=LONGEST)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return Run(process.returncode, shown.decode(errors="replace"))
