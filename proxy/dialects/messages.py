@@ -1,11 +1,13 @@
 """The messages dialect: `POST /v1/messages`, as Anthropic defines it and as other servers speak it.
 
-This is its table of contents; the work is in `messages_request`, `messages_answer`, `messages_stream` and `messages_render`.
+This is its table of contents; the work is in `messages_request`, `messages_answer`, `messages_stream`, `messages_rest` and
+`messages_render`.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
-from proxy.dialects import messages_answer, messages_render, messages_request, messages_stream
+from proxy.dialects import messages_answer, messages_render, messages_request, messages_rest, messages_stream
 from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
 
 
@@ -65,13 +67,19 @@ class Messages:
         *,
         drop: Collection[tuple[int, int]],
         held: Sequence[bytes],
-        reader: object,
+        reader: Any,
         started: bool,
         called: bool,
         sent: object,
     ) -> bytes:
-        calls = () if called else answer.choices[0].calls
-        return self.stream_tail(head, "", calls, usage, notice, started=started, choices=1, called=called, sent=sent)
+        calls = answer.choices[0].calls
+        numbers, out = reader.calls_at(), sent.next if isinstance(sent, messages_stream.Standing) else 0
+        gone = {numbers[call] for choice, call in drop if choice == 0 and call < len(numbers) and numbers[call] >= out}
+        edited = messages_rest.without_blocks(held, gone, notice, called=called or bool(calls))
+        if edited is not None:
+            return edited
+        left = () if called else calls
+        return self.stream_tail(head, "", left, usage, notice, started=started, choices=1, called=called, sent=sent)
 
     def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
         return messages_render.stream_error(code, message, notice)

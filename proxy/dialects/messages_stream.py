@@ -115,6 +115,10 @@ class MessagesReader:
             error=self._error,
         )
 
+    def calls_at(self) -> list[int]:
+        """The numbers of the blocks that are calls, in their order."""
+        return [index for index in sorted(self._drafts) if self._drafts[index].block.type == CALL]
+
     def sent(self) -> Standing:
         """Where the stream stood before the event just fed."""
         return self._before

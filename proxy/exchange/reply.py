@@ -9,6 +9,7 @@ from proxy.client import Client, Fields
 T = TypeVar("T")
 
 KEEP_ALIVE_SECONDS = 10.0  # clients' idle watchdogs begin at a minute
+FREE_STATUS_SECONDS = 50.0  # for which a status may wait for a decision
 
 
 class Reply:
@@ -21,7 +22,7 @@ class Reply:
         self._clock = clock
         self._fields = fields
         self._opening: tuple[int, Fields] | None = None
-        self._written = clock()
+        self._began = self._written = clock()
 
     @property
     def status(self) -> int | None:
@@ -55,8 +56,10 @@ class Reply:
         return self._written + KEEP_ALIVE_SECONDS - self._clock()
 
     async def keep_alive(self) -> None:
-        """Lets a client that waits in a stream know that there is more to come."""
+        """Lets a client that waits in a stream know that there is more to come. One that has had no status is not made to wait for ever."""
         self._written = self._clock()
+        if self.status is None and self._written - self._began >= FREE_STATUS_SECONDS:
+            await self.open()
         if self.status is not None:
             await self._client.write(self._keep_alive_bytes)
 

@@ -418,6 +418,22 @@ async def test_a_held_stream_that_trickles_is_kept_alive() -> None:
     assert conversation.body.endswith(DONE)
 
 
+async def test_a_mute_stream_gives_its_free_status_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a client, or what stands before it, gives up: from then on it is kept alive, and a stop is a message."""
+    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
+    monkeypatch.setattr(reply, "FREE_STATUS_SECONDS", 0.0)
+    more = asyncio.Event()
+    proxy = Proxy(stream(OPENING, more, *call_stream()[1:]), policy=ERROR)
+    conversation = Conversation(
+        (request(looping(4), stream=True),), watch=lambda message: more.set() if message.get("body") == b": keep-alive\n\n" else None
+    )
+    await proxy.run(conversation)
+
+    assert conversation.status == 200
+    assert conversation.writes[0] == b": keep-alive\n\n"
+    assert conversation.text.startswith(STOP)
+
+
 async def test_a_mute_stream_is_not_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its status is not decided yet: there is nothing to write into."""
     monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
