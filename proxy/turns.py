@@ -37,6 +37,11 @@ def cut_at_limit(finish: str | None) -> bool:
     return finish in _AT_LIMIT
 
 
+def goes_on(finish: str | None) -> bool:
+    """Whether an answer without calls is only paused, by the upstream's word for it: the client is to ask for the rest of it."""
+    return finish == "pause_turn"
+
+
 def known_tools(request: Request, history: History) -> frozenset[str]:
     """The tools that an answer may speak of: offered now or called before."""
     return frozenset(request.tools).union(*[[call.name for call in made] for made in history.messages.made])

@@ -7,7 +7,7 @@ from proxy.lanes import LOST, Place, tail_marks
 from proxy.policy import Mode, Scope
 from proxy.state import Given, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import answer_identity
-from proxy.turns import cut_at_limit
+from proxy.turns import cut_at_limit, goes_on
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
 
@@ -38,7 +38,7 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
     elif result.full:
         lane.refused = []
     if result.full and result.answered and not case.summarises:  # the run goes on after its summary
-        lane.open = bool(result.calls)
+        lane.open = bool(result.calls) or (result.said is not None and goes_on(result.said.finish))
         if nudged and was_open and not lane.open and lane.stop is None:
             ended = NudgeEnded("recovered" if result.own else "stopped")
     if result.full and result.said is not None and cut_at_limit(result.said.finish):

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from proxy.engine import Result, conclude
-from proxy.models import ToolCall
+from proxy.models import Choice, ToolCall
 from proxy.policy import Counting, OnStop, Policy, Scope
 from proxy.state import dump, load
 from tests.driver import Agent, Exchange, House, answer_of
@@ -296,3 +296,15 @@ def test_the_same_request_counts_its_errors_until_another_answer() -> None:
     agent.turns.append(user("Something else."))
     assert agent.step(B).plan.status == 400
     assert house.record.lanes[0].refused == []
+
+
+def test_a_paused_answer_ends_no_run() -> None:
+    """The provider wants to be asked for the rest: a nudged run has not recovered by it."""
+    house = House()
+    agent = looped(house, 3)
+    agent.step(B)
+    x = house.begin(agent.turns)
+    for finish, is_open, outcome in (("pause_turn", True, None), ("end_turn", False, "recovered")):
+        x.take(house.record)
+        ended = conclude(x, Result(house.now, True, said=Choice("Searching.", (), finish)))
+        assert (x.place.lane.open, ended and ended.outcome) == (is_open, outcome)
