@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
 from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body
-from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, read_calls
+from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, UsualBlock, blocks_of, read_calls
 from proxy.dialects.raw_json import (
     FIELDS,
     Fields,
@@ -53,6 +53,17 @@ class _Body(Hinted, kw_only=True, gc=False):
     max_tokens: Raw = Raw()
 
 
+class _UsualMessage(Struct, gc=False):
+    role: str
+    content: Raw = Raw()
+
+
+class _UsualBody(_Body, kw_only=True, gc=False):
+    """A body as nearly all are."""
+
+    messages: list[_UsualMessage]  # type: ignore[assignment]
+
+
 class _Tool(Struct, gc=False):
     name: Any = None
 
@@ -61,24 +72,19 @@ class _Choice(Struct, gc=False):
     type: Any = None
 
 
-class _Part(Struct, gc=False):
-    type: Any = None
-    source: Raw = Raw()
-
-
 _BODY = Decoder(_Body)
+_USUAL_BODY = Decoder(_UsualBody)
 _TOOLS = Shape(_Tool)
 _CHOICE = Shape(_Choice)
-_PARTS = Shape(_Part)
 
 
 def parse_request(body: bytes) -> Request:
     """Reads a request. Raises `BadRequest` on bytes that are not one."""
-    wire = read_body(body, _BODY, _BODY, "messages")
+    wire = read_body(body, _USUAL_BODY, _BODY, "messages")
     items = [Item(Role.SYSTEM, _without_attribution(bytes(wire.system)), place=_SYSTEM_PLACE)] if present(wire.system) else []
+    attached: list[Block | UsualBlock] = []
     for place, message in enumerate(wire.messages):
-        items += _items(message, place)
-    attachments, picture_bytes = _attached(items)
+        items += _items(message, place, attached)
     return Request(
         body=body,
         model=wire.model,
@@ -90,8 +96,8 @@ def parse_request(body: bytes) -> Request:
         wants_usage=True,  # no stream of this dialect is without
         max_output=whole(plain(wire.max_tokens)) or None,
         hints=hints_of(wire),
-        attachments=attachments,
-        picture_bytes=picture_bytes,
+        attachments=len(attached),
+        picture_bytes=sum([len(block.source) for block in attached if block.type == "image" and b'"base64"' in bytes(block.source)]),
     )
 
 
@@ -103,13 +109,19 @@ def _without_attribution(system: bytes) -> bytes:
     return list_of(kept)
 
 
-def _items(message: _Message, place: int) -> list[Item]:
+_ATTACHED = ("image", "document", "container_upload")
+
+
+def _items(message: _Message | _UsualMessage, place: int, attached: list[Block | UsualBlock]) -> list[Item]:
+    """What a message holds. attached: gets the parts that are no text, of what people and tools say."""
     content = bytes(message.content)
     role = _ROLES.get(message.role, Role.USER) if isinstance(message.role, str) else Role.USER
     if role is Role.ASSISTANT:
         return [Item(role, content, read_calls(content), place=place)]
-    blocks = BLOCKS.many(content) if b'"tool_result"' in content and content.startswith(b"[") else []
+    blocks = blocks_of(content)
     results = [_result(block, place) for block in blocks if block.type == RESULT]
+    for parts in (blocks, *[blocks_of(result.content) for result in results]):
+        attached += [part for part in parts if part.type in _ATTACHED]
     if not results:
         return [Item(role, content, place=place)]
     if len(results) < len(blocks):
@@ -118,24 +130,8 @@ def _items(message: _Message, place: int) -> list[Item]:
     return results
 
 
-def _result(block: Block, place: int) -> Item:
+def _result(block: Block | UsualBlock, place: int) -> Item:
     return Item(Role.TOOL, bytes(block.content), (), text(block.tool_use_id), block.is_error is True, place)
-
-
-_ATTACHED = ("image", "document", "container_upload")
-_MAY_ATTACH = tuple(f'"{kind}"'.encode() for kind in _ATTACHED)
-
-
-def _attached(items: list[Item]) -> tuple[int, int]:
-    """How many parts are no text, and how many bytes of them are pictures written out."""
-    count = size = 0
-    for content in [item.content for item in items if item.content.startswith(b"[")]:
-        if not any(mark in content for mark in _MAY_ATTACH):
-            continue
-        attached = [part for part in _PARTS.many(content) if part.type in _ATTACHED]
-        count += len(attached)
-        size += sum(len(part.source) for part in attached if part.type == "image" and b'"base64"' in bytes(part.source))
-    return count, size
 
 
 def rewrite_request(request: Request, edits: Edits) -> bytes:
