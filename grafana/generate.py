@@ -8,7 +8,8 @@ a panel:
     kind              stat (the newest value), series (over time), bars (totals, one bar each)
     width, height     in columns of 24, in rows (a usual one for each kind)
     unit              as Grafana spells it: short, s, percentunit (0 to 1), reqps, bytes, currencyUSD, none
-    queries           each an `expr` and, where it gives several series, a `legend`; `$at` stands for the filter by the usual variables
+    queries           each an `expr` and, where it gives several series, a `legend`; `$at` stands for the filter by the usual variables,
+                      `$budgets` for the reasons that are budgets
     alert             of rules/lastcall.rules.yaml, whose threshold is drawn
     whole             a number of things: no decimals
     stacked, words    areas on each other; texts to show in place of numbers
@@ -25,6 +26,7 @@ import yaml
 HERE = Path(__file__).parent
 RULES = HERE / "rules" / "lastcall.rules.yaml"
 AT = 'namespace=~"$namespace", job=~"$job", instance=~"$instance"'
+BUDGETS = "step_budget|token_budget|cost_budget|deadline|team_budget"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 HEIGHTS = {"stat": 4, "series": 8, "bars": 8}
@@ -176,7 +178,7 @@ def _target(number: int, query: Json, *, instant: bool) -> Json:
         "refId": "ABCDEFGH"[number],
         "datasource": DATASOURCE,
         "editorMode": "code",
-        "expr": query["expr"].replace("$at", AT),
+        "expr": query["expr"].replace("$at", AT).replace("$budgets", BUDGETS),
         "legendFormat": query.get("legend", ""),
         "instant": instant,
         "range": not instant,

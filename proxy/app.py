@@ -176,6 +176,7 @@ def create_app(
         registry_for(os.environ.get(DIRECTORY_VARIABLE)),
         models=config.models,
         teams=tuple(config.teams),
+        tools=config.tools,
         log=log or _LINES,
         clock=time.time,
         later=_soon if log is None else None,

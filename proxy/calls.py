@@ -52,6 +52,7 @@ class Account(msgspec.Struct):
     output_tokens: int = 0
     estimated: bool = False
     errors: tuple[UpstreamError, ...] = ()
+    cached_tokens: int = 0
     asked_at: float | None = None
 
     @property
@@ -187,6 +188,7 @@ class Calls:
         usage, estimated = usage_of(answer, session.request)
         account.input_tokens += usage.input_tokens
         account.output_tokens += usage.output_tokens
+        account.cached_tokens += usage.cached_tokens
         account.estimated = account.estimated or estimated
         size = 0 if estimated else session.request.text_bytes
         session.settlements.append(Settlement(session.lease, int(completed), usage.input_tokens, usage.output_tokens, size))

@@ -88,6 +88,8 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `Outcome`. Seconds are wall time: overhead is what Lastcall added before the upstream was asked; upstream_seconds from there to its
     last byte; first_byte_seconds from the request to the first byte for the client (None when there was none). pruned: tool calls left
     out of the answer for `reason`. upstream_errors: one entry for every upstream call that failed, whether or not another succeeded.
+    cached_tokens: the part of the input that the provider read from its cache. avoided_tokens: what the input of one more call would have
+    come to, from its size, where the request was answered without the upstream.
     team: its name in the configuration, "" without teams and for a caller whom no team knows.
     """
 
@@ -118,6 +120,8 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     nudge_ended: NudgeEnded | None = None
     pruned: int = 0
     upstream_errors: tuple[UpstreamError, ...] = ()
+    cached_tokens: int = 0
+    avoided_tokens: int = 0
     team: str = ""
 
 

@@ -12,6 +12,7 @@ from proxy.models import Action
 from proxy.telemetry import Telemetry
 
 MODELS = ("gpt-5", "gpt-*", "claude-*")
+TOOLS = ("bash", "read_*")
 NOON = 1_700_000_000.0625
 
 Series = tuple[str, frozenset[tuple[str, str]]]
@@ -22,7 +23,7 @@ class Seen:
 
     def __init__(self, **options: Any) -> None:
         self.lines: list[bytes] = []
-        settings: dict[str, Any] = {"models": MODELS, "log": self.lines.append, "clock": lambda: NOON} | options
+        settings: dict[str, Any] = {"models": MODELS, "tools": TOOLS, "log": self.lines.append, "clock": lambda: NOON} | options
         self.telemetry = Telemetry(CollectorRegistry(), **settings)
         self.at_start = self.samples()
 

@@ -15,6 +15,15 @@ _DEFAULT_MODELS = (
     *("gpt-*", "chatgpt-*", "codex-*", "o1*", "o3*", "o4*", "claude-*", "gemini-*", "grok-*", "llama*", "mistral-*", "devstral*"),
     *("deepseek-*", "qwen*", "kimi-*", "glm-*", "minimax-*"),
 )
+# What current coding agents call their tools, and the names that turn up in most others.
+_DEFAULT_TOOLS = (
+    *("bash", "Bash", "shell", "run_shell_command", "execute_command", "terminal", "python", "exec*"),
+    *("read_file", "read*", "Read", "view", "open", "cat", "list_*", "ls", "LS"),
+    *("edit", "Edit", "edit_file", "write*", "Write", "apply_patch", "replace*", "str_replace*"),
+    *("grep", "Grep", "glob", "Glob", "search*", "find*"),
+    *("web_search", "WebSearch", "web_fetch", "WebFetch", "fetch*", "browser*", "click*", "mcp__*"),
+    *("task", "Task", "todo*", "TodoWrite"),
+)
 
 
 def _check_name(name: str, kind: str) -> None:
@@ -35,6 +44,8 @@ class Config(Section):
     """Model endpoints by name; the first that fits a request gets it."""
     models: Annotated[tuple[Name, ...], Field(strict=False)] = _DEFAULT_MODELS
     """Model names or globs that may appear as a metric label; any other model is counted as _other."""
+    tools: Annotated[tuple[Name, ...], Field(strict=False)] = _DEFAULT_TOOLS
+    """Tool names or globs that may appear as a metric label; any other tool is counted as _other."""
     store: StoreConfig = Field(default=StoreConfig(), validate_default=True)
     session: SessionConfig = SessionConfig()
     prices: dict[Name, PriceConfig] = Field(default={})

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from proxy.budgets import usage_of
 from proxy.calls import Calls
 from proxy.dialects import Dialect
 from proxy.engine import Admission, Verdict, notice_of
@@ -104,6 +105,8 @@ class Course(msgspec.Struct):
             nudge_ended=nudge_ended,
             pruned=len(self.verdict.drop) if self.verdict.stop is None else 0,
             upstream_errors=account.errors,
+            cached_tokens=account.cached_tokens,
+            avoided_tokens=0 if account.calls else usage_of(Answer(), session.request)[0].input_tokens,
             team=session.identity.team,
         )
 

@@ -39,7 +39,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 _LEVELS: dict[LogLevel, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _MAX_TEXT = 200
-_MAX_MODELS_REMEMBERED = 1024
+_MAX_NAMES_REMEMBERED = 1024
 
 _Child = TypeVar("_Child", bound=MetricWrapperBase)
 
@@ -124,10 +124,10 @@ class _UnjudgedLine(_Line, tag="unjudged_ended", kw_only=True):
 class Telemetry:
     """Counts and logs each event once.
 
-    registry: see `registry_for`. models, teams: names (of models also globs) that may become labels. log: takes one whole line of UTF-8
-    JSON, newline included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch seconds. log_level: the
-    least that is logged. later: runs a function soon, in the thread that emits; with it events are counted and logged together, which
-    takes half the time each, and `settle` does it at once.
+    registry: see `registry_for`. models, teams, tools: names (of models and tools also globs) that may become labels. log: takes one
+    whole line of UTF-8 JSON, newline included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch
+    seconds. log_level: the least that is logged. later: runs a function soon, in the thread that emits; with it events are counted and
+    logged together, which takes half the time each, and `settle` does it at once.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class Telemetry:
         *,
         models: Sequence[str],
         teams: Sequence[str] = (),
+        tools: Sequence[str] = (),
         log: Callable[[bytes], object],
         clock: Callable[[], float],
         log_level: LogLevel = "info",
@@ -153,6 +154,8 @@ class Telemetry:
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
         self._closed: list[tuple[Metric, _Children[Counter] | _Children[Histogram]]] = []
+        self._tool_label = _labeller(tools)
+        self._tools = tuple(dict.fromkeys((*tools, OTHER)))
         self.name_labels(models, teams)
         self._make_judgement_metrics()
         self._make_upstream_metrics()
@@ -161,7 +164,7 @@ class Telemetry:
     def name_labels(self, models: Sequence[str], teams: Sequence[str]) -> None:
         """Says which models and teams may become labels from now on. Series that there are already stay."""
         self._model_label = _labeller(models)
-        self._known = {Known.MODELS: tuple(dict.fromkeys((*models, OTHER))), Known.TEAMS: ("", *teams)}
+        self._known = {Known.MODELS: tuple(dict.fromkeys((*models, OTHER))), Known.TEAMS: ("", *teams), Known.TOOLS: self._tools}
         for metric, children in self._closed:
             children.make(metric.label_values(self._known))
 
@@ -240,12 +243,16 @@ class Telemetry:
             Action.REFUSE: self._counters(metrics.REFUSALS),
         }
         self._findings = self._counters(metrics.FINDINGS)
+        self._by_tool = self._counters(metrics.TOOLS)
         self._nudge_outcomes = self._counters(metrics.NUDGE_OUTCOMES)
         self._pruned = self._counters(metrics.PRUNED_CALLS)
         self._unjudged = self._counters(metrics.UNJUDGED_REQUESTS)
 
     def _make_upstream_metrics(self) -> None:
         self._tokens = self._counters(metrics.TOKENS)
+        self._cached_tokens = self._counters(metrics.CACHED_TOKENS)
+        self._avoided_calls = self._counters(metrics.AVOIDED_CALLS)
+        self._avoided_tokens = self._counters(metrics.AVOIDED_TOKENS)
         self._upstream_calls = self._counter(metrics.UPSTREAM_CALLS)
         self._upstream_errors = self._counters(metrics.UPSTREAM_ERRORS)
         self._overhead = self._histograms(metrics.OVERHEAD)
@@ -271,7 +278,12 @@ class Telemetry:
         if action != Action.ALLOW:
             self._interventions[action][event.reason, mode, event.team].inc()
         for finding in event.findings:
-            self._findings[finding.reason, finding.action, mode].inc()
+            self._findings[finding.reason, finding.action, mode, event.team].inc()
+        if event.tool is not None and action in (Action.NUDGE, Action.STOP):
+            self._by_tool[self._tool_label(event.tool[:_MAX_TEXT]), action, mode].inc()
+        if done in (Action.STOP, Action.REFUSE) and not event.upstream_calls:
+            self._avoided_calls[event.reason, event.team].inc()
+            self._avoided_tokens[event.reason, event.team].inc(event.avoided_tokens)
         if event.nudge_ended is not None:
             self._nudge_outcomes[event.nudge_ended.outcome,].inc()
         if event.pruned:
@@ -294,6 +306,8 @@ class Telemetry:
             self._tokens["input", model, estimated, event.team].inc(event.input_tokens)
         if event.output_tokens > 0:
             self._tokens["output", model, estimated, event.team].inc(event.output_tokens)
+        if event.cached_tokens > 0:
+            self._cached_tokens[model, event.team].inc(event.cached_tokens)
 
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
@@ -358,13 +372,13 @@ def _level(event: ExchangeEnded) -> LogLevel:
     return "warning" if intervened or event.upstream_errors or event.outcome == Outcome.UPSTREAM_ERROR else "info"
 
 
-def _labeller(models: Sequence[str]) -> Callable[[str], str]:
-    """Maps a model's name to the configured entry that stands for it: its own, else the first glob that matches, else `_other`."""
-    entries = tuple(models)
+def _labeller(configured: Sequence[str]) -> Callable[[str], str]:
+    """Maps the name of a model or tool to the entry that stands for it: its own, else the first glob that matches, else `_other`."""
+    entries = tuple(configured)
 
-    @lru_cache(_MAX_MODELS_REMEMBERED)
-    def label(model: str) -> str:
-        return entry_for(model, entries) or OTHER
+    @lru_cache(_MAX_NAMES_REMEMBERED)
+    def label(name: str) -> str:
+        return entry_for(name, entries) or OTHER
 
     return label
 

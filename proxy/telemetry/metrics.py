@@ -28,6 +28,7 @@ class Known(StrEnum):
 
     MODELS = "models"
     TEAMS = "teams"
+    TOOLS = "tools"
 
 
 Values = Known | tuple[str, ...]
@@ -74,6 +75,7 @@ def _seconds(name: str, meaning: str, buckets: tuple[float, ...]) -> Metric:
 
 
 _DIALECTS = tuple(dialect.name for dialect in DIALECTS.values())
+_RUNGS = (Action.NUDGE, Action.STOP)
 _STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 # What happened to requests
@@ -85,9 +87,8 @@ REQUESTS = _counter(
     outcome=Outcome,
     team=Known.TEAMS,
 )
-FINDINGS = _counter(
-    "lastcall_findings_total", "Rungs that detectors reached.", detector=Reason, action=(Action.NUDGE, Action.STOP), mode=Mode
-)
+FINDINGS = _counter("lastcall_findings_total", "Rungs that detectors reached.", detector=Reason, action=_RUNGS, mode=Mode, team=Known.TEAMS)
+TOOLS = _counter("lastcall_tools_total", "Nudges and stops by detectors, by the tool called.", tool=Known.TOOLS, action=_RUNGS, mode=Mode)
 NUDGES = _counter("lastcall_nudges_total", "Requests that were nudged.", reason=Reason, mode=Mode, team=Known.TEAMS)
 NUDGE_OUTCOMES = _counter("lastcall_nudge_outcomes_total", "How nudged runs ended.", outcome=NudgeOutcome)
 STOPS = _counter("lastcall_stops_total", "Requests that were stopped.", reason=Reason, mode=Mode, team=Known.TEAMS)
@@ -106,6 +107,13 @@ TOKENS = _counter(
     model=Known.MODELS,
     estimated=FLAGS,
     team=Known.TEAMS,
+)
+CACHED_TOKENS = _counter(
+    "lastcall_cached_tokens_total", "Input tokens that providers read from their cache.", model=Known.MODELS, team=Known.TEAMS
+)
+AVOIDED_CALLS = _counter("lastcall_avoided_calls_total", "Requests answered without the upstream.", reason=Reason, team=Known.TEAMS)
+AVOIDED_TOKENS = _counter(
+    "lastcall_avoided_tokens_total", "Input tokens that these would have cost, from their size.", reason=Reason, team=Known.TEAMS
 )
 UPSTREAM_CALLS = _counter("lastcall_upstream_calls_total", "Model calls sent upstream.")
 UPSTREAM_ERRORS = _counter("lastcall_upstream_errors_total", "Model calls without a usable answer.", kind=UpstreamError)

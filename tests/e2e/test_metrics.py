@@ -12,7 +12,7 @@ import pytest
 from tests.agents import Agent
 from tests.running import process, running
 from tests.servers import free_port
-from tests.upstreams import DONE, READ_A, STREAM, Asked, Reply, Upstream, looping
+from tests.upstreams import DONE, READ_A, STREAM, Asked, Reply, Upstream, completion, looping
 
 SAMPLE = re.compile(r"^(lastcall_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 
@@ -67,6 +67,32 @@ async def test_a_nudge_that_helped_is_counted_as_recovered(upstream: Upstream, h
 
     assert got['lastcall_nudge_outcomes_total{outcome="recovered"}'] == 1
     assert got['lastcall_nudge_outcomes_total{outcome="stopped"}'] == 0
+
+
+async def test_what_a_stopped_run_goes_on_to_ask_is_counted_as_avoided(upstream: Upstream, http: aiohttp.ClientSession) -> None:
+    """The upstream hears nothing of it; its size says what it would have read."""
+    async with running(upstream.url) as proxy:
+        agent = Agent(http, proxy.v1)
+        await agent.run()
+        asked, size = len(upstream.asked), len(agent.payload())
+        await agent.ask()
+        got = await samples(http, f"{proxy.url}/metrics")
+
+    assert len(upstream.asked) == asked
+    assert got['lastcall_avoided_calls_total{reason="repeated_call"}'] == 1
+    assert size / 6 < got['lastcall_avoided_tokens_total{reason="repeated_call"}'] < size / 2
+    assert got['lastcall_tools_total{action="stop",mode="enforce",tool="read_file"}'] >= 1
+
+
+async def test_what_the_provider_read_from_its_cache_is_counted(upstream: Upstream, http: aiohttp.ClientSession) -> None:
+    """As it reports it."""
+    cached = b'"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 60},'
+    upstream.model = lambda _: Reply(completion(DONE).replace(b'"prompt_tokens": 100,', cached))
+    async with running(upstream.url) as proxy:
+        await Agent(http, proxy.v1).run()
+        got = await samples(http, f"{proxy.url}/metrics")
+
+    assert got['lastcall_cached_tokens_total{model="gpt-*"}'] == 60
 
 
 async def test_the_number_of_series_does_not_grow_with_what_clients_write(upstream: Upstream, http: aiohttp.ClientSession) -> None:

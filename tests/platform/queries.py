@@ -31,6 +31,7 @@ PROCESS = {
 }
 """What the client library exports by itself."""
 _OVER_TIME = {"rate", "increase", "irate", "resets"}
+_CHOOSE = {"topk", "bottomk"}  # among series, as they are
 _VARIABLES = {"$__rate_interval": "5m", "$__range": "6h", "$__interval": "1m"}
 
 
@@ -79,6 +80,8 @@ class Queries:
 
     def _aggregated(self, tree: AggregateExpr) -> frozenset[str]:
         inner = self.labels(tree.expr)
+        if str(tree.op) in _CHOOSE:
+            return inner
         if tree.modifier is None:
             return frozenset()
         asked = frozenset(tree.modifier.labels)

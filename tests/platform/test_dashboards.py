@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from grafana.generate import generated, thresholds
+from grafana.generate import BUDGETS, generated, thresholds
+from proxy.models import Reason
 from proxy.telemetry import metrics
 from tests.platform.dashboards import DASHBOARDS, faults, panels, recorded, rules
 from tests.platform.queries import Queries
@@ -65,6 +66,11 @@ def test_every_alert_is_drawn_where_it_is_looked_for() -> None:
     assert {alert for alert, (_, limit) in limits.items() if limit not in drawn} <= NOT_DRAWN.keys() <= limits.keys()
 
 
+def test_the_reasons_of_budgets_are_those_that_there_are() -> None:
+    """A new kind of budget belongs on the dashboard of budgets."""
+    assert set(BUDGETS.split("|")) == {reason for reason in Reason if reason.endswith("_budget")} | {Reason.DEADLINE}
+
+
 def test_uids_are_told_apart() -> None:
     """Grafana would replace one by the other."""
     uids = [read(path)["uid"] for path in DASHBOARDS]
@@ -102,7 +108,7 @@ AT = 'namespace=~"$namespace", job=~"$job", instance=~"$instance"'
         (lambda d: first(d)["fieldConfig"]["defaults"].update(unit=""), "unit ''"),
         (lambda d: first(d).update(description="Stops."), "no description"),
         (lambda d: first(d).update(datasource={"type": "prometheus", "uid": "P1"}), "another data source"),
-        (lambda d: first(d)["gridPos"].update(w=6), "lies over"),
+        (lambda d: first(d)["gridPos"].update(w=20), "lies over"),
         (lambda d: panels(d)[1].update(id=first(d)["id"]), "are given twice"),
         (lambda d: d["templating"]["list"].pop(2), "variables"),
         (lambda d: d["templating"]["list"][1]["query"].update(query="label_values(lastcall_info, namespace)"), "no metric is called"),

@@ -14,11 +14,14 @@ from typing import Any
 
 import aiohttp
 
+from proxy.keys import digest_of
 from tests.agents import Agent
 from tests.running import Process, process
 from tests.servers import Server, free_port, redis_server
 from tests.upstreams import DONE, READ_A, Asked, Model, Reply, Says, looping, pieces, upstream_running
 
+TEAMS = {"research": 3, "support": 2, "platform": 1}
+"""How many of six agents are of a team."""
 MODELS = ("gpt-5", "gpt-5-mini", "claude-sonnet-4-5", "in-house-7b")
 TURNS = 12
 
@@ -69,7 +72,8 @@ class Fleet:
         while time.monotonic() < end:
             kind = self.chance.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
             served = self.chance.choice(self.proxies)
-            headers = {"x-lastcall-max-steps": "3"} if kind == "spends" else {}
+            team = self.chance.choices(list(TEAMS), list(TEAMS.values()))[0]
+            headers = {"x-lastcall-key": f"key-of-{team}", **({"x-lastcall-max-steps": "3"} if kind == "spends" else {})}
             stream = self.chance.random() < 0.7
             # Most clients ask for a stream's usage; a proxy that only observes does not do it for the others.
             usage: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream and self.chance.random() < 0.8 else {}
@@ -79,11 +83,11 @@ class Fleet:
                 turns = await agent.run(cap=TURNS)
                 if kind == "spends" and turns[-1].message is not None:
                     await agent.ask()
-                async with self.http.get(f"{served.v1}/models") as response:
+                async with self.http.get(f"{served.v1}/models", headers=headers) as response:
                     await response.read()
 
     async def _leave(self) -> None:
-        agent = Agent(self.http, self.proxies[0].v1, stream=True, task="hangs")
+        agent = Agent(self.http, self.proxies[0].v1, stream=True, task="hangs", headers={"x-lastcall-key": "key-of-support"})
         async with self.http.post(f"{self.proxies[0].v1}/chat/completions", data=agent.payload(), headers=agent.headers) as response:
             await response.content.readany()
             response.close()
@@ -110,9 +114,8 @@ def model(chance: random.Random, pace: float) -> Model:
 async def _told(body: AsyncIterator[bytes], tokens: int) -> AsyncIterator[bytes]:
     """The answer with a usage that fits the size of the request."""
     async for piece in body:
-        yield piece.replace(b'"prompt_tokens": 100,', b'"prompt_tokens": %d,' % tokens).replace(
-            b'"total_tokens": 110,', b'"total_tokens": %d,' % (tokens + 10)
-        )
+        read = b'"prompt_tokens": %d, "prompt_tokens_details": {"cached_tokens": %d},' % (tokens, max(tokens - 120, 0))
+        yield piece.replace(b'"prompt_tokens": 100,', read).replace(b'"total_tokens": 110,', b'"total_tokens": %d,' % (tokens + 10))
 
 
 async def _thinking(body: AsyncIterator[bytes], seconds: float) -> AsyncIterator[bytes]:
@@ -134,9 +137,10 @@ async def fleet(seed: int, pace: float) -> AsyncIterator[Fleet]:
         store = stack.enter_context(redis_server())
         upstream = await stack.enter_async_context(upstream_running(model(random.Random(seed), pace)))
         ports = free_port(), free_port()
+        teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}']}}" for team in TEAMS)
         configs = (
-            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}}}",
-            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}}}",
+            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, teams: {{{teams}}}}}",
+            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}, teams: {{{teams}}}}}",
         )
         proxies = [stack.enter_context(process(upstream.url, config=config)) for config in configs]
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False))

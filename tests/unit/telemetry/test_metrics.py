@@ -6,13 +6,17 @@ from itertools import product
 from pathlib import Path
 
 from proxy.telemetry import metrics
-from tests.counted import MODELS, Seen, families, spelled
+from tests.counted import MODELS, TOOLS, Seen, families, spelled
 
 ROOT = Path(__file__).parents[3]
 
 
 TEAMS = ("red", "blue")
-KNOWN = {metrics.Known.MODELS: (*MODELS, metrics.OTHER), metrics.Known.TEAMS: ("", *TEAMS)}
+KNOWN = {
+    metrics.Known.MODELS: (*MODELS, metrics.OTHER),
+    metrics.Known.TEAMS: ("", *TEAMS),
+    metrics.Known.TOOLS: (*TOOLS, metrics.OTHER),
+}
 
 
 def test_what_is_declared_is_what_is_exported() -> None:
@@ -51,7 +55,7 @@ def test_names_follow_the_prometheus_rules() -> None:
 
 def test_the_documentation_lists_every_metric_with_its_labels() -> None:
     """docs/metrics.md and the exposition name the same metrics, types, labels and, where a row lists them, label values."""
-    listed_elsewhere = {"reason", "detector", "model", "version", "team"}
+    listed_elsewhere = {"reason", "detector", "model", "version", "team", "tool"}
 
     def facts(kind: str, labels: Iterable[tuple[str, str]]) -> tuple[str, set[tuple[str, str]]]:
         return kind, {(label, "" if label in listed_elsewhere else value) for label, value in labels if label != "le"}

@@ -122,7 +122,7 @@ def test_a_worker_shows_the_same_series_as_a_single_process(tmp_path: Path) -> N
     """Several workers change how values are kept, not what is there to query."""
     with workers(tmp_path, [0]) as [worker]:
         shared = set(worker.scrape())
-    assert shared == {spelled(series) for series in Seen(models=()).at_start}
+    assert shared == {spelled(series) for series in Seen(models=(), tools=()).at_start}
 
 
 def test_gauges_stay_as_long_as_their_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

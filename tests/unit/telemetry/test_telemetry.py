@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from proxy.events import ConfigReloaded, Event, FindingSeen, NudgeEnded, ReloadO
 from proxy.models import Action, Reason
 from proxy.policy import Mode
 from proxy.telemetry import OTHER, registry_for
-from tests.counted import MODELS, Seen, after, exchange, samples_of, spelled
+from tests.counted import MODELS, TOOLS, Seen, after, exchange, samples_of, spelled
 
 SECONDS = {"overhead_seconds": 0.25, "upstream_seconds": 3.0, "first_byte_seconds": 0.5}
 REQUESTS = "requests_total{action=allow,dialect=chat,outcome=completed}"
@@ -72,10 +73,12 @@ def test_a_stopped_exchange_moves_exactly_its_own_series() -> None:
 
 def test_a_refusal_asks_no_upstream_and_counts_none() -> None:
     """A refused request has an overhead but no upstream time and no first byte."""
-    seen = after(exchange(action=Action.REFUSE, reason=Reason.STEP_BUDGET, outcome=events.Outcome.REFUSED, status=400))
+    seen = after(exchange(action=Action.REFUSE, reason=Reason.STEP_BUDGET, outcome=events.Outcome.REFUSED, status=400, avoided_tokens=700))
     assert seen.moved() == {
         "requests_total{action=refuse,dialect=chat,outcome=refused}": 1,
         "refusals_total{mode=enforce,reason=step_budget}": 1,
+        "avoided_calls_total{reason=step_budget}": 1,
+        "avoided_tokens_total{reason=step_budget}": 700,
         "overhead_seconds_count{dialect=chat,streamed=false}": 1,
     }
 
@@ -173,13 +176,17 @@ def test_a_model_is_counted_under_the_configured_entry_that_stands_for_it(model:
 
 def test_a_team_is_counted_under_its_name() -> None:
     """What it asked, what was done about it, what it spent; what no team asked under none."""
-    stop = {"action": Action.STOP, "reason": Reason.CYCLE, "input_tokens": 5, "output_tokens": 3}
+    stop: dict[str, Any] = {"action": Action.STOP, "reason": Reason.CYCLE, "input_tokens": 5, "output_tokens": 3, "cached_tokens": 2}
+    stop["findings"] = (FindingSeen(Reason.CYCLE, Action.STOP),)
     seen = after(exchange(team="red", **stop), exchange(), UnjudgedEnded(200, 1.0, "blue"), teams=("red", "blue"))
 
     assert {series for series in seen.moved() if "team=" in series or series.startswith("requests")} == {
         "requests_total{action=stop,dialect=chat,outcome=completed,team=red}",
         "requests_total{action=allow,dialect=chat,outcome=completed}",
         "stops_total{mode=enforce,reason=cycle,team=red}",
+        "avoided_calls_total{reason=cycle,team=red}",
+        "findings_total{action=stop,detector=cycle,mode=enforce,team=red}",
+        "cached_tokens_total{model=gpt-5,team=red}",
         "tokens_total{direction=input,estimated=false,model=gpt-5,team=red}",
         "tokens_total{direction=output,estimated=false,model=gpt-5,team=red}",
         "unjudged_requests_total{status=2xx,team=blue}",
@@ -208,7 +215,7 @@ def test_no_label_value_is_outside_the_closed_sets() -> None:
         unknown = {"team": text, "dialect": text, "model": text, "outcome": text, "mode": text, "nudge_ended": NudgeEnded(text)}
         seen.telemetry.emit(exchange(**unknown, action=Action.STOP, pruned=1, input_tokens=1, upstream_calls=1))
         seen.telemetry.emit(UnjudgedEnded(999, 1.0))
-    closed = {OTHER, "input", "output", "true", "false", "1xx", "2xx", "3xx", "4xx", "5xx", __version__, *MODELS}
+    closed = {OTHER, "input", "output", "true", "false", "1xx", "2xx", "3xx", "4xx", "5xx", __version__, *MODELS, *TOOLS}
     closed |= {dialect.name for dialect in DIALECTS.values()}
     for members in (
         Action,
@@ -225,6 +232,28 @@ def test_no_label_value_is_outside_the_closed_sets() -> None:
     assert {value for _, labels in seen.samples() for key, value in labels if key == "team"} == {"", OTHER}
     assert seen.moved()[f"requests_total{{action={OTHER},dialect={OTHER},outcome={OTHER},team={OTHER}}}"] == 2
     assert seen.moved()[f"pruned_calls_total{{reason={OTHER}}}"] == 2
+
+
+@pytest.mark.parametrize(("tool", "label"), [("bash", "bash"), ("read_file", "read_*"), ("frobnicate", OTHER)])
+def test_a_tool_is_counted_under_the_configured_entry_that_stands_for_it(tool: str, label: str) -> None:
+    """Where a detector acted, or would have; a budget has no tool."""
+    seen = after(
+        exchange(action=Action.NUDGE, reason=Reason.CYCLE, tool=tool),
+        exchange(action=Action.STOP, reason=Reason.CYCLE, tool=tool, mode=Mode.OBSERVE),
+        exchange(action=Action.REFUSE, reason=Reason.OPERATOR, tool=tool),
+    )
+    assert {series: value for series, value in seen.moved().items() if series.startswith("tools_total")} == {
+        f"tools_total{{action=nudge,mode=enforce,tool={label}}}": 1,
+        f"tools_total{{action=stop,mode=observe,tool={label}}}": 1,
+    }
+
+
+def test_only_what_was_kept_from_the_upstream_is_avoided() -> None:
+    """A stop that asked for a conclusion, and one that was only observed, cost what they cost."""
+    stop: dict[str, Any] = {"action": Action.STOP, "reason": Reason.CYCLE, "avoided_tokens": 7}
+    seen = after(exchange(**stop, upstream_calls=1), exchange(**stop, mode=Mode.OBSERVE), exchange(avoided_tokens=7), exchange(**stop))
+    avoided = {series: value for series, value in seen.moved().items() if series.startswith("avoided")}
+    assert avoided == {"avoided_calls_total{reason=cycle}": 1, "avoided_tokens_total{reason=cycle}": 7}
 
 
 def test_usage_below_zero_is_not_counted() -> None:
