@@ -43,11 +43,13 @@ class Spending(msgspec.Struct, frozen=True, gc=False):
     """What the ledgers said to a request.
 
     refused: the budget that has nothing left for it. last: the budget this call exhausts. nearly: those of which most is used.
+    above: why a session above this one stands stopped.
     """
 
     refused: Allowance | None = None
     last: Allowance | None = None
     nearly: tuple[Allowance, ...] = ()
+    above: Reason | None = None
 
 
 def wanted_output(request: Request) -> int:

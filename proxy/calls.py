@@ -14,7 +14,6 @@ from proxy.events import UpstreamError
 from proxy.models import Answer, Edits, Usage
 from proxy.policy import Mode
 from proxy.sessions import Session
-from proxy.store import Settlement
 from proxy.upstream.http import Response, Upstream
 
 _MAX_QUIRKS = 1024
@@ -44,12 +43,13 @@ class Quirks:
 
 
 class Account(msgspec.Struct):
-    """What an exchange's calls came to: for metrics and for the answer that Lastcall writes itself."""
+    """What an exchange's calls came to: for metrics and for the answer that Lastcall writes itself. cost: nano-dollars."""
 
     calls: int = 0
     seconds: float = 0.0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: int = 0
     estimated: bool = False
     errors: tuple[UpstreamError, ...] = ()
     cached_tokens: int = 0
@@ -183,7 +183,7 @@ class Calls:
             account.seconds += self._clock() - self._since
             self._asked = False
         if answer is None:
-            session.settlements.append(Settlement(session.lease, 0, 0, 0, 0))
+            session.settlements.append(session.purse.nothing(session.lease))
             return
         usage, estimated = usage_of(answer, session.request)
         account.input_tokens += usage.input_tokens
@@ -191,7 +191,9 @@ class Calls:
         account.cached_tokens += usage.cached_tokens
         account.estimated = account.estimated or estimated
         size = 0 if estimated else session.request.text_bytes
-        session.settlements.append(Settlement(session.lease, int(completed), usage.input_tokens, usage.output_tokens, size))
+        settled = session.purse.settlement(session.lease, usage, completed=completed, body_bytes=size)
+        account.cost += settled.cost
+        session.settlements.append(settled)
 
     def close(self) -> None:
         """Settles what is still open: a call that was broken off pays for its input, one that was never made gives its lease back."""

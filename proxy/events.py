@@ -112,6 +112,8 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     upstream_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: int = 0
+    warned: Reason | None = None
     usage_estimated: bool = False
     overhead_seconds: float = 0.0
     upstream_seconds: float = 0.0

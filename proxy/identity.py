@@ -24,12 +24,21 @@ _VENDOR_SESSION = re.compile(r"x-(?!.*parent).+-session-id")
 _CLAUDE_USER = re.compile(r'(?:_session_|"session_id"\s*:\s*")([0-9a-fA-F-]{8,64})(?:"|$)')  # one name, or an object written as a string
 
 
+_TIGHTENING = ("x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-max-cost-usd", "x-lastcall-deadline")
+
+_CLAUDE_PARENT = re.compile(r'"parent_session_id"\s*:\s*"([0-9a-fA-F-]{8,64})"')
+
+
 class Tighten(msgspec.Struct, frozen=True, gc=False):
-    """Limits a request asks for by header: steps, tokens, seconds. They may only lower what the policy says."""
+    """Limits a request asks for by header: steps, tokens, seconds, nano-dollars. They may only lower what the policy says."""
 
     steps: int | None = None
     tokens: int | None = None
     deadline: float | None = None
+    cost: int | None = None
+
+
+_AS_IT_IS = Tighten()
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +46,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
     session: the client's id, None when it sent none. stage: a name from the configuration.
     source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again. client: what is
-    known of it. side: it says that this is no turn of its agent.
+    known of it. side: it says that this is no turn of its agent. parent: the session that its own is a child of.
     """
 
     caller: str
@@ -50,6 +59,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     stage: str | None = None
     client: Known = STRANGER
     side: bool = False
+    parent: str | None = None
 
 
 _GENERIC = (
@@ -84,9 +94,20 @@ def identify(
     lane = _own(headers, "x-lastcall-lane") or _first(headers, client.lanes)[0]
     retries = headers.get("x-stainless-retry-count", "0")
     retry = retries.isdecimal() and retries.strip("0") != ""
-    stage = _own(headers, "x-lastcall-stage")
-    tighten = _tighten(headers)
-    return Identity(caller_of(headers), session, source, lane, retry, tighten, team, stage, client, is_side_request(headers))
+    stage, parent = _own(headers, "x-lastcall-stage"), _parent(headers, hints)
+    tighten, side = _tighten(headers), is_side_request(headers)
+    return Identity(caller_of(headers), session, source, lane, retry, tighten, team, stage, client, side, parent)
+
+
+def _parent(headers: Mapping[str, str], hints: Mapping[str, str]) -> str | None:
+    """The session that a client names as the parent of its own: opencode, Kilo and LiteLLM by header, Claude Code in its user id."""
+    own = _own(headers, "x-lastcall-parent")
+    if own is not None:
+        return own
+    found = _usable(headers.get("x-parent-session-id"))
+    if found is None and (user := hints.get("metadata.user_id")) is not None and (named := _CLAUDE_PARENT.search(user)) is not None:
+        found = named[1]
+    return found
 
 
 def _own(headers: Mapping[str, str], name: str) -> str | None:
@@ -159,16 +180,13 @@ def _usable(value: str | None) -> str | None:
 
 
 def _tighten(headers: Mapping[str, str]) -> Tighten:
-    if "x-lastcall-max-cost-usd" in headers:  # a limit that is asked for and not enforced would be worse than none
-        raise BadRequest(
-            "header 'x-lastcall-max-cost-usd' cannot be honoured: this version has no budgets in money; use x-lastcall-max-tokens"
-        )
-    if not any(name in headers for name in ("x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-deadline")):
-        return Tighten()
+    if not any(name in headers for name in _TIGHTENING):
+        return _AS_IT_IS
     return Tighten(
         _whole(headers, "x-lastcall-max-steps", "steps"),
         _whole(headers, "x-lastcall-max-tokens", "tokens"),
-        _seconds(headers, "x-lastcall-deadline"),
+        _decimal(headers, "x-lastcall-deadline", "seconds"),
+        _nano_dollars(headers, "x-lastcall-max-cost-usd"),
     )
 
 
@@ -181,13 +199,18 @@ def _whole(headers: Mapping[str, str], name: str, unit: str) -> int | None:
     return int(value)
 
 
-def _seconds(headers: Mapping[str, str], name: str) -> float | None:
+def _decimal(headers: Mapping[str, str], name: str, unit: str) -> float | None:
     value = headers.get(name)
     if value is None:
         return None
     if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", value) is None:
-        raise BadRequest(f"header {name!r} is {value[:40]!r}; use a number of seconds such as 90 or 1.5")
+        raise BadRequest(f"header {name!r} is {value[:40]!r}; use a number of {unit} such as 90 or 1.5")
     return float(value)
+
+
+def _nano_dollars(headers: Mapping[str, str], name: str) -> int | None:
+    value = _decimal(headers, name, "dollars")
+    return None if value is None else round(value * 1e9)
 
 
 class Keys:
@@ -224,6 +247,10 @@ class Keys:
 
     def session(self, tenant: bytes, session: str) -> bytes:
         return self._key(b"session", tenant, session)
+
+    def ledger(self, team: str) -> bytes:
+        """What a team spends stands under this key."""
+        return self._key(b"ledger", team)
 
     def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
         """The link of a whole line of answers, from the first user text on."""

@@ -50,6 +50,7 @@ class Reason(StrEnum):
 
 TEXT_REASONS = frozenset({Reason.REPEATED_TEXT, Reason.EMPTY_OUTPUT, Reason.TRUNCATED_OUTPUT, Reason.TOOL_MARKUP})
 """Those about what answers say, with or without tools, instead of about calls."""
+BUDGET_REASONS = (Reason.STEP_BUDGET, Reason.TOKEN_BUDGET, Reason.COST_BUDGET, Reason.DEADLINE, Reason.TEAM_BUDGET)
 
 
 class Role(StrEnum):

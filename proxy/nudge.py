@@ -138,19 +138,21 @@ def why(finding: Finding) -> str:
 
 
 _OWNERS = {"session": "this session's", "parent": "the parent session's", "team": "the team's"}
+_HOLDERS = {"session": "this session", "parent": "the parent session", "team": "the team"}
 _THINGS = {"steps": " steps", "calls": " requests at once", "sessions": " sessions at once", "deadline": " seconds"}
 
 
 def why_budget(budget: Allowance) -> str:
     """The same for a budget. Says "model usage" for tokens: some clients compact and go on when an error speaks of tokens."""
     whose, amount = _OWNERS[budget.scope], _amount(budget)
-    holder = whose.removesuffix("'s")
     said = "" if _RETRIED.search(amount) else f" of {amount}"
     match budget.unit:
         case "deadline":
-            return f"the time{said} that {holder} had is over"
+            return f"the time{said if budget.scope == 'session' else ''} that {_HOLDERS[budget.scope]} had is over"
         case "steps":
             return f"{whose} budget{said or ' of steps'} is used up"
+        case "paused" | "stopped":
+            return f"an operator {budget.unit} {_HOLDERS[budget.scope]}"
         case "calls" | "sessions":
             return f"{whose} limit{said or ' of' + _THINGS[budget.unit]} is reached"
         case _:
@@ -164,14 +166,21 @@ def _amount(budget: Allowance) -> str:
     return f"{'$' if budget.unit == 'cost' else ''}{number}{_THINGS.get(budget.unit, '')}{per}"
 
 
+def why_above(reason: Reason) -> str:
+    """The same for a session above the one that asks."""
+    return f"the parent session was stopped ({reason})"
+
+
 def stop_line(cause: str) -> str:
     """The line that begins whatever a stopped client is given."""
     return f"{STOP_MARK} Lastcall stopped this run: {cause}."
 
 
 def _way_on(reason: Reason, budget: Allowance | None) -> str:
+    if reason is Reason.OPERATOR:
+        return "An operator can let it go on."
     if budget is None:
-        return "An operator can let it go on." if reason is Reason.OPERATOR else "Send a new message to go on."
+        return "Send a new message to go on."
     if budget.resets_at is not None:
         return f"It is renewed at {datetime.fromtimestamp(budget.resets_at, UTC):%Y-%m-%d %H:%M} UTC, or have the limit raised."
     if budget.unit in ("calls", "sessions"):

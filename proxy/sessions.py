@@ -10,21 +10,26 @@ from typing import Any
 
 import msgspec
 
-from proxy.budgets import Spending, estimate
+from proxy.budgets import Spending
 from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
+from proxy.family import Family, Line, check_depth, line_of
 from proxy.fingerprint import Fingerprints
 from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place
+from proxy.leases import Leases
 from proxy.models import Allowance, Choice, Request, Role, text_of
-from proxy.policy import Canonical, Policy
+from proxy.policy import Canonical, Mode, Policy
+from proxy.prices import Price
+from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
 from proxy.state import Record, dump, load
-from proxy.store import Ceiling, MemoryStore, Opened, Reservation, Settlement, Store, Unit
-from proxy.trail import answer_identity, head_of, read
+from proxy.store import Account, Listing, MemoryStore, Opened, Settlement, Store, Unit
+from proxy.tenants import Quota
+from proxy.trail import answer_identity, head_of, is_side, read
 
-LEASE_SECONDS = 900.0  # longer than any silence allowed of an upstream
+_NO_QUOTA = Quota()
 _CONFLICTS = 16  # lost races in a row before a record is given up; settlements are never
 _LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
 _PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
@@ -34,7 +39,7 @@ class Session(Case, kw_only=True):
     """An opened session and this request's place in it.
 
     label: what people see of it. opened: None while the store is away. granted: output tokens that the call under way may take, None for
-    no limit. settlements: what calls already made came to, not yet sent.
+    no limit. line: the sessions above it. purse: what pays. settlements: what calls already made came to, not yet sent.
     """
 
     key: bytes
@@ -43,7 +48,10 @@ class Session(Case, kw_only=True):
     named: bool
     identity: Identity
     keys: Keys
+    quota: Quota = _NO_QUOTA
+    line: Line = ()
     opened: Opened | None = None
+    purse: Purse = Purse()
     granted: int | None = None
     lease: str
     settlements: list[Settlement] = msgspec.field(default_factory=list)
@@ -51,7 +59,7 @@ class Session(Case, kw_only=True):
     @property
     def spending(self) -> Spending:
         """What the ledger said to this request."""
-        return Spending() if self.opened is None else spending_of(self.opened)
+        return Spending() if self.opened is None else spending_of(self.opened, self.purse.accounts)
 
     @property
     def deadline(self) -> Allowance | None:
@@ -60,10 +68,10 @@ class Session(Case, kw_only=True):
 
     @property
     def time_left(self) -> float | None:
-        """Seconds that the session had left when it was opened, None without a deadline."""
-        if self.opened is None or self.opened.deadline is None:
+        """Seconds that were left when the session was opened, of its own time and of that of those above it; None without a deadline."""
+        if self.opened is None or self.opened.ends_at is None:
             return None
-        return self.opened.deadline - (self.opened.now - self.opened.ledger.started_at)
+        return self.opened.ends_at - self.opened.now
 
     @property
     def step(self) -> str:
@@ -98,9 +106,24 @@ class Sessions:
         self._prints: dict[tuple[bytes, bool], tuple[Keys, Fingerprints]] = {}
         self._committing: dict[bytes, asyncio.Task[bool]] = {}
         self._linked: dict[bytes, bytes] = {}
+        self._leases = Leases(store)
+        self._family = Family()
 
-    async def open(self, identity: Identity, request: Request, policy: Policy) -> Session:
-        """Finds or makes the session and reserves for one call. Raises `StoreUnavailable` only when the failure mode is closed."""
+    async def open(
+        self,
+        identity: Identity,
+        request: Request,
+        policy: Policy,
+        price: Price | None = None,
+        quota: Quota = _NO_QUOTA,
+        model: str = "",
+    ) -> Session:
+        """Finds or makes the session and reserves for one call. price: of the model; model: the name it is counted under.
+
+        quota: what the team may spend.
+
+        Raises `StoreUnavailable` only when the failure mode is closed, `BadRequest` for a session that cannot be where it says it is.
+        """
         secret = await self._store.secret()
         keys, prints = self._tools(secret, policy)
         history = read(request, prints)
@@ -125,6 +148,10 @@ class Sessions:
             identity=identity,
             keys=keys,
             lease=self._new_id(),
+            purse=Purse(
+                price, steps=0 if identity.side or is_side(request) else 1, model=model, day=quota.day if quota is not None else ""
+            ),
+            quota=quota or _NO_QUOTA,
         )
         try:
             by_passage = await self._locate(session, tenant)
@@ -180,13 +207,45 @@ class Sessions:
         pending = self._committing.get(session.key)
         if pending is not None:  # an answer this process gave is not in the store yet
             await asyncio.wait({pending}, timeout=self._patience)
+        parent = _parent_of(session)
+        session.line = self._family.guess(session.key, parent)
+        opened = await self._reserve(session)
+        record = load(opened.record, session.keys.secret_id())
+        line = tuple(record.line) if opened.record is not None else await self._first_line(session, parent)
+        if line != session.line:  # another process has seen this session or its parent before
+            await self._release(session)
+            check_depth(line)
+            session.line, session.lease = line, self._new_id()
+            opened = await self._reserve(session)
+        self._family.remember(session.key, line)
+        record.line = list(line)
+        session.opened = opened
+        session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight)
+        session.take(record)
+
+    async def _first_line(self, session: Session, parent: bytes | None) -> Line:
+        """Who is above a session seen for the first time."""
+        if parent is None:
+            return ()
+        above = self._family.known(parent)
+        if above is None:
+            (found,) = await self._store.peek([Account(parent)])
+            above = () if found is None else tuple(load(found.record, session.keys.secret_id()).line)
+        return line_of(session.key, parent, above)
+
+    async def _reserve(self, session: Session) -> Opened:
+        """Asks every ledger that pays. Raises `StoreUnavailable`."""
+        team = session.keys.ledger(session.identity.team) if session.identity.team else b""
+        session.purse = msgspec.structs.replace(session.purse, accounts=accounts_of(session.line, team, session.quota))
+        asked = session.purse.reservation(session.lease, session.history.seed, session.request, session.policy.budgets, session.identity)
         try:
-            session.opened = opened = await self._store.open(session.key, _reservation(session), self._ttl)
+            opened = await self._store.open(session.key, asked, self._ttl)
         except StoreUnavailable as error:
             raise self._noted(StoreOperation.OPEN, error) from None
         session.granted = opened.output
-        session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight)
-        session.take(load(opened.record, session.keys.secret_id()))
+        if opened.refused is None:
+            self._leases.hold(session.key, session.lease, session.purse.accounts)
+        return opened
 
     async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
         """Two second thoughts, both rare: a quoted passage that continues nothing, and a named session under a refreshed key."""
@@ -207,14 +266,19 @@ class Sessions:
         await self._open(session)
 
     async def _release(self, session: Session) -> None:
-        session.settlements.append(Settlement(session.lease, 0, 0, 0, 0))
+        session.settlements.append(session.purse.nothing(session.lease))
         await self._settle(session)
 
     async def _settle(self, session: Session) -> None:
         """What calls already made came to, without the record: what they held is free for the next."""
         settlements, session.settlements = session.settlements, []
         if settlements:
+            self._let_go(settlements)
             await self._store.commit(session.key, record=None, version=0, settlements=settlements, links=[], ttl=self._ttl)
+
+    def _let_go(self, settlements: Sequence[Settlement]) -> None:
+        for settled in settlements:
+            self._leases.let_go(settled.lease)
 
     def _degrade(self, session: Session, error: StoreUnavailable) -> None:
         """The store is away: judge from history alone, remember nothing."""
@@ -234,11 +298,8 @@ class Sessions:
         session.lease = self._new_id()
         try:
             await self._settle(session)
-            opened = await self._store.open(session.key, _reservation(session), self._ttl)
-            session.granted = opened.output
-            return opened
-        except StoreUnavailable as error:
-            self._noted(StoreOperation.OPEN, error)
+            return await self._reserve(session)
+        except StoreUnavailable:
             if self._closed:
                 raise
             session.granted = None
@@ -250,6 +311,7 @@ class Sessions:
         What is returned beside the nudge's end says, once awaited, whether the store took it.
         """
         ended = conclude(session, result)
+        _mark_end(session, result)
         links = self._links_after(session, choices) if result.full else []
         if isinstance(self._store, MemoryStore):  # waits for nothing: a task would cost more than the work
             return ended, _Done(self._commit(session, result, links))
@@ -269,12 +331,19 @@ class Sessions:
     async def _commit(self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None" = None) -> bool:
         """Whether the store took it. before: this process's commit of the same session ahead of it, waited for after a lost race."""
         settlements: Sequence[Settlement] = session.settlements
+        self._let_go(settlements)
         version = session.opened.version if session.opened is not None else 0
         try:
             for _ in range(_CONFLICTS):
                 record = dump(session.record) if session.opened is not None else None
                 done = await self._store.commit(
-                    session.key, record=record, version=version, settlements=settlements, links=links, ttl=self._ttl
+                    session.key,
+                    record=record,
+                    version=version,
+                    settlements=settlements,
+                    links=links,
+                    ttl=self._ttl,
+                    listing=Listing(session.identity.team, session.label),
                 )
                 if not done.conflict:
                     return True
@@ -290,6 +359,7 @@ class Sessions:
 
     async def drain(self) -> None:
         """Waits for the commits under way, at a shutdown."""
+        self._leases.close()
         if self._committing:
             await asyncio.wait(set(self._committing.values()), timeout=2 * self._patience)
 
@@ -327,6 +397,21 @@ class _Done:
         yield
 
 
+def _mark_end(session: Session, result: Result) -> None:
+    """Tells the sessions below this one, and those above, whether it stands stopped: by its main line alone."""
+    lane = session.place.lane
+    if not session.settlements or not lane.main or session.policy.mode is Mode.OBSERVE:
+        return
+    reason = result.ended_for or (lane.stop.reason if lane.stop is not None else None)
+    session.settlements[-1] = msgspec.structs.replace(session.settlements[-1], stop="" if reason is None else str(reason))
+
+
+def _parent_of(session: Session) -> bytes | None:
+    """The key of the session that the request names as the one above its own."""
+    identity = session.identity
+    return None if identity.parent is None else session.keys.named(identity.caller, identity.parent, identity.team)[1]
+
+
 def _label(key: bytes) -> str:
     return "lc-" + key.hex()[:24]
 
@@ -339,34 +424,6 @@ def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int,
 def _lane_mark(session: Session) -> int:
     lane = session.identity.lane
     return 0 if lane is None else session.prints.digest(b"lane", lane.encode("utf-8", "surrogatepass"))
-
-
-def _reservation(session: Session) -> Reservation:
-    budgets, tighten = session.policy.budgets, session.identity.tighten
-    caps = [cap for cap in (budgets.tokens, tighten.tokens) if cap is not None]
-    bounds = estimate(session.request, min(caps) if caps else None)
-    return Reservation(
-        lease=session.lease,
-        tag=session.history.seed,
-        body_bytes=session.request.text_bytes,
-        input_bound=bounds.input_bound,
-        attached=bounds.attached,
-        output=bounds.output,
-        modest=bounds.modest,
-        floor=bounds.floor,
-        expires_in=LEASE_SECONDS,
-        ceilings=_ceilings(budgets.steps, budgets.tokens),
-        deadline=budgets.deadline,
-        tighten=_ceilings(tighten.steps, tighten.tokens),
-        tighten_deadline=tighten.deadline,
-    )
-
-
-def _ceilings(steps: int | None, tokens: int | None) -> tuple[Ceiling, ...]:
-    if steps is None and tokens is None:
-        return ()
-    limits = ((Unit.STEPS, steps), (Unit.TOKENS, tokens))
-    return tuple([Ceiling(unit, limit) for unit, limit in limits if limit is not None])
 
 
 def _links_of(session: Session) -> list[bytes]:

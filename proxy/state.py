@@ -132,7 +132,8 @@ class Relapse(msgspec.Struct, array_like=True):
 class Record(msgspec.Struct, array_like=True):
     """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
 
-    noticed: `noticed_mark` of the budgets that the model was told are nearly used up.
+    noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the sessions above this one, the
+    nearest first.
     """
 
     version: int
@@ -143,6 +144,7 @@ class Record(msgspec.Struct, array_like=True):
     relapses: list[Relapse] = []
     stopped: int = 0
     noticed: list[str] = []
+    line: list[bytes] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

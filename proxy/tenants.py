@@ -20,6 +20,7 @@ from proxy.policy import Policy, layered, policy_of
 from proxy.prices import Price, Prices, nano
 from proxy.windows import Per, window
 
+OTHER_MODEL = "_other"
 _FOR_EVER = float("inf")
 _MAX_REMEMBERED = 1024
 _LONGEST_MODEL = 256  # characters; a client names it
@@ -45,13 +46,17 @@ class Cap(msgspec.Struct, frozen=True, gc=False):
     until: float
 
 
-class Allowance(msgspec.Struct, frozen=True, gc=False):
-    """What a team may spend at a moment, caps in the order of their units. requests, sessions: the most at once. until: how long."""
+class Quota(msgspec.Struct, frozen=True, gc=False):
+    """What a team may spend at a moment, caps in the order of their units. requests, sessions: the most at once. until: how long.
+
+    day: the date of that moment in the stated time zone, "" without a team.
+    """
 
     caps: tuple[Cap, ...] = ()
     requests: int | None = None
     sessions: int | None = None
     until: float = _FOR_EVER
+    day: str = ""
 
 
 class Tenant:
@@ -68,11 +73,12 @@ class Tenant:
         self.other_endpoints = OtherEndpoints.ALLOW if team is None else OtherEndpoints(team.other_endpoints)
         self._everybody = config.policy
         self._team = team
+        self._labels = config.models
         self._zone = zone
         self._prices = prices
         self._by_layers: dict[tuple[str | None, str | None], Policy] = {}
         self._by_model: dict[str, Policy] = {}
-        self._allowed = (0.0, Allowance(until=0.0))
+        self._allowed = (0.0, Quota(until=0.0))
 
     def policy(self, model: str) -> Policy:
         """The rules for its requests to a model. One value for each combination of layers, however many models there are."""
@@ -123,18 +129,18 @@ class Tenant:
                 code="lastcall_endpoint_not_allowed",
             )
 
-    def allowance(self, now: float) -> Allowance:
+    def quota(self, now: float) -> Quota:
         """What the team may spend at `now` (epoch seconds): its budgets in the windows of that moment."""
         since, kept = self._allowed
         if not since <= now < kept.until:
-            kept = self._allowance_at(now)
+            kept = self._quota_at(now)
             self._allowed = now, kept
         return kept
 
-    def _allowance_at(self, now: float) -> Allowance:
+    def _quota_at(self, now: float) -> Quota:
         team = self._team
         if team is None:
-            return Allowance()
+            return Quota()
         caps = []
         for unit in UNITS:
             for budget in team.budgets:
@@ -143,8 +149,13 @@ class Tenant:
                     current = window(Per(budget.per), now, self._zone)
                     in_money = unit == "cost_usd"
                     caps.append(Cap("cost" if in_money else unit, nano(limit) if in_money else limit, current.name, current.resets_at))
-        until = min((cap.until for cap in caps), default=_FOR_EVER)
-        return Allowance(tuple(caps), team.concurrent_requests, team.concurrent_sessions, until)
+        today = window(Per.DAY, now, self._zone)
+        until = min([today.resets_at, *(cap.until for cap in caps)])
+        return Quota(tuple(caps), team.concurrent_requests, team.concurrent_sessions, until, today.name[4:14])
+
+    def label(self, model: str) -> str:
+        """The name under which a model is counted for the team: an entry of `models`, else `_other`; "" without a team."""
+        return "" if self._team is None else entry_for(model[:_LONGEST_MODEL], self._labels) or OTHER_MODEL
 
     def price(self, model: str, upstream: str) -> Price | None:
         """What a model costs behind an upstream, None when nobody says."""

@@ -248,6 +248,23 @@ def asks_summary(request: Request) -> bool:
     return _ASKS_SUMMARY.search(text[:4096]) is not None or _ASKS_SUMMARY.search(text[-4096:]) is not None
 
 
+_ASKS_TITLE = re.compile(
+    r"\b(?:generate|create|write|produce|give|suggest|come up with|output)\b[^\n]{0,80}?\b(?:title|headline)\b"
+    r"|\btitle (?:generator|for (?:this|the|a) (?:conversation|chat|session|thread|task))\b",
+    re.IGNORECASE,
+)
+
+
+def is_side(request: Request) -> bool:
+    """Whether a request is about the conversation rather than a turn of it: its summary or, without tools, its title."""
+    if asks_summary(request):
+        return True
+    if request.tools:
+        return False
+    said = [item for item in request.items if item.role is _SYSTEM or item.role is _USER]
+    return any(_ASKS_TITLE.search(text_of(item.content)[:4096]) is not None for item in said[:2] + said[-1:])
+
+
 _STUB = re.compile(r"\b(?:cleared|pruned|omitted|elided|truncated|trimmed|compacted|removed)\b", re.IGNORECASE)
 
 

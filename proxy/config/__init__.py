@@ -21,12 +21,9 @@ from proxy.config.shape import (
     BudgetsConfig,
     NudgeConfig,
     PolicyConfig,
-    PolicyLayer,
     PolicyRules,
     Rungs,
     ServerConfig,
-    TeamPolicy,
-    TokenLimits,
     ToolConfig,
     UpstreamConfig,
     WrapUpConfig,
@@ -67,11 +64,7 @@ _LATER = frozenset(
 # Keys that have their place and their checks already while nothing acts on them: refused like those above.
 _NOT_IN_FORCE: frozenset[tuple[type[BaseModel], str]] = frozenset(
     {
-        *((Config, name) for name in ("prices", "timezone")),
-        *((TeamConfig, name) for name in ("budgets", "concurrent_sessions", "concurrent_requests")),
-        *((TokenLimits, name) for name in ("input", "output")),
-        *((rules, "unpriced") for rules in (PolicyConfig, PolicyLayer, TeamPolicy)),
-        *((BudgetsConfig, "cost_usd"), (ServerConfig, "admin_key")),
+        (ServerConfig, "admin_key"),
     }
 )
 _LATER_MESSAGE = "not in this version; take it out"

@@ -31,6 +31,10 @@ def admit(case: Case, spending: Spending) -> Admission:
         return _observed(plan, case, counts, spending)
     if spending.refused is not None:
         return _refused(plan, spending.refused)
+    if spending.above is not None:
+        plan.serve = Serve.LOCAL
+        plan.stop_from_above(spending.above)
+        return plan
     if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
     plan = _weigh(plan, case, counts, spending)

@@ -13,7 +13,7 @@ from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place, absorb
 from proxy.models import Action, Allowance, Choice, Edits, Finding, Reason, Request, ToolCall
-from proxy.nudge import why, why_budget, why_flaw
+from proxy.nudge import why, why_above, why_budget, why_flaw
 from proxy.policy import Expectation, Policy, Scope
 from proxy.state import Nudge, Record, Stop
 from proxy.trail import History, asks_summary
@@ -64,8 +64,8 @@ class Admission(msgspec.Struct, gc=False):
 
     stop: set when this request stops its run. nudge: set when it is nudged. cause: one clause for the texts. repeat: the value of
     `x-lastcall-repeat`. counts: the tally of the trail. armed: one more message could reach a stop rung. count/limit/tool describe what
-    `reason` is about; budget: the one that it is about. warning: tells the model that a budget is nearly used up. mended: this one
-    answer's text is changed, no more. status: of the answer, where that is an error.
+    `reason` is about; scope: whose it is; budget: the one that it is about. warning: tells the model that a budget is nearly used up.
+    mended: this one answer's text is changed, no more. status: of the answer, where that is an error.
     """
 
     action: Action = Action.ALLOW
@@ -80,6 +80,7 @@ class Admission(msgspec.Struct, gc=False):
     tool: str | None = None
     count: int | None = None
     limit: float | None = None
+    scope: str = "run"
     budget: Allowance | None = None
     warning: Nudge | None = None
     repeat: str | None = None
@@ -101,7 +102,11 @@ class Admission(msgspec.Struct, gc=False):
     def end_for(self, budget: Allowance, action: Action) -> None:
         """The run ends, or does not go on, because a budget is used up."""
         self.action, self.reason, self.finding, self.tool, self.count, self.nudge = action, budget.reason, None, None, None, None
-        self.budget, self.limit, self.cause = budget, budget.limit, why_budget(budget)
+        self.budget, self.limit, self.scope, self.cause = budget, budget.limit, budget.scope, why_budget(budget)
+
+    def stop_from_above(self, reason: Reason) -> None:
+        """A session above this one stands stopped."""
+        self.action, self.reason, self.scope, self.cause = Action.STOP, reason, "parent", why_above(reason)
 
     def stop_for(self, finding: Finding) -> None:
         """The run is stopped for this finding, by the request or by the answer to it."""
@@ -136,7 +141,8 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     """What came of an exchange. full: the answer reached the client to its end. calls: those it was given. ended: epoch seconds.
 
     blocked: the client was sent away without an answer of the model's, by a stop or an error. own: the model answered as it would, not in
-    a wrap-up. said: what the client was given, None without an answer.
+    a wrap-up. said: what the client was given, None without an answer. ended_for: the reason for which the client was sent away or
+    brought to its end.
     """
 
     ended: float
@@ -148,6 +154,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     nudge: Nudge | None = None
     warning: Nudge | None = None
     stop: Stop | None = None
+    ended_for: Reason | None = None
     dropped: frozenset[int] = frozenset()
     said: Choice | None = None
 

@@ -34,7 +34,7 @@ def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: st
         tool=plan.tool or None,
         count=plan.count,
         limit=plan.limit,
-        scope="call" if plan.mended else "run" if plan.budget is None else plan.budget.scope,
+        scope="call" if plan.mended else plan.scope,
         spent=None if plan.budget is None else plan.budget.spent,
         resets_at=None if plan.budget is None else plan.budget.resets_at,
         session=session,

@@ -69,6 +69,8 @@ class Course(msgspec.Struct):
             fields.append((b"x-lastcall-repeat", _header_text(plan.repeat)))
         if session.opened is None:
             fields.append((b"x-lastcall-degraded", b"store"))
+        elif session.opened.fallen is not None:
+            fields.append((b"x-lastcall-child-stopped", session.opened.fallen.reason.encode()))
         return fields
 
     def ended(
@@ -97,6 +99,8 @@ class Course(msgspec.Struct):
             upstream_calls=account.calls,
             input_tokens=account.input_tokens,
             output_tokens=account.output_tokens,
+            cost=account.cost,
+            warned=plan.warning.reason if plan.warning is not None else None,
             usage_estimated=account.estimated,
             overhead_seconds=(account.asked_at or now) - started,
             upstream_seconds=account.seconds,

@@ -18,7 +18,7 @@ from proxy.exchange.setting import Setting, Way
 from proxy.forwarding import Forwarder, paced
 from proxy.identity import identify
 from proxy.models import Action, Answer, Choice
-from proxy.policy import Mode, OnStop
+from proxy.policy import Mode, OnStop, Unpriced
 from proxy.tenants import Tenant
 from proxy.upstream.http import Response
 
@@ -73,9 +73,11 @@ class Exchange:
         identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name)
         tenant.check_model(request.model)
         way = self._way(tenant, request.model)
-        policy = tenant.policy(request.model)
+        policy, price = tenant.policy(request.model), tenant.price(request.model, way.name)
         expects = policy.stage(identity.stage)
-        session = await setting.sessions.open(identity, request, policy)
+        if price is None and (policy.unpriced is Unpriced.REFUSE or identity.tighten.cost is not None):
+            raise _unpriced(request.model)
+        session = await setting.sessions.open(identity, request, policy, price, tenant.quota(setting.wall()), tenant.label(request.model))
         session.expects = expects
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
@@ -288,6 +290,7 @@ class Exchange:
             warning=plan.warning,
             stop=plan.stop,
             dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
+            ended_for=plan.reason if plan.action in (Action.STOP, Action.REFUSE) else None,
             said=choices[0] if choices else None,
         )
         self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
@@ -326,6 +329,14 @@ class Exchange:
 def _said_alone(answer: Answer, said: str) -> Answer:
     """An answer that was cut for its text, as far as it went out."""
     return msgspec.structs.replace(answer, choices=tuple([msgspec.structs.replace(choice, text=said) for choice in answer.choices[:1]]))
+
+
+def _unpriced(model: str) -> BadRequest:
+    return BadRequest(
+        f"nobody states a price for the model {model[:100]!r}, which 'unpriced: refuse' or 'x-lastcall-max-cost-usd' asks for; "
+        "add it to prices in Lastcall's configuration",
+        code="lastcall_unpriced",
+    )
 
 
 def _pruned(answer: Answer, verdict: Verdict) -> Answer:

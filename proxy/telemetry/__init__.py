@@ -94,6 +94,7 @@ class _ExchangeLine(_Line, tag="exchange_ended", kw_only=True):
     upstream_errors: tuple[UpstreamError, ...] = ()
     input_tokens: int
     output_tokens: int
+    cost_usd: float | None = None
     usage_estimated: bool
     degraded: bool
     retry: bool
@@ -253,6 +254,8 @@ class Telemetry:
         self._cached_tokens = self._counters(metrics.CACHED_TOKENS)
         self._avoided_calls = self._counters(metrics.AVOIDED_CALLS)
         self._avoided_tokens = self._counters(metrics.AVOIDED_TOKENS)
+        self._cost = self._counters(metrics.COST)
+        self._budget_notices = self._counters(metrics.BUDGET_NOTICES)
         self._upstream_calls = self._counter(metrics.UPSTREAM_CALLS)
         self._upstream_errors = self._counters(metrics.UPSTREAM_ERRORS)
         self._overhead = self._histograms(metrics.OVERHEAD)
@@ -286,6 +289,8 @@ class Telemetry:
             self._avoided_tokens[event.reason, event.team].inc(event.avoided_tokens)
         if event.nudge_ended is not None:
             self._nudge_outcomes[event.nudge_ended.outcome,].inc()
+        if event.warned is not None:
+            self._budget_notices[event.warned, event.team].inc()
         if event.pruned:
             self._pruned[event.reason,].inc(event.pruned)
         if event.degraded:
@@ -308,6 +313,8 @@ class Telemetry:
             self._tokens["output", model, estimated, event.team].inc(event.output_tokens)
         if event.cached_tokens > 0:
             self._cached_tokens[model, event.team].inc(event.cached_tokens)
+        if event.cost > 0:
+            self._cost[model, event.team].inc(event.cost / 1e9)
 
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
@@ -339,6 +346,7 @@ class Telemetry:
             upstream_errors=event.upstream_errors,
             input_tokens=event.input_tokens,
             output_tokens=event.output_tokens,
+            cost_usd=event.cost / 1e9 or None,
             usage_estimated=event.usage_estimated,
             degraded=event.degraded,
             retry=event.retry,

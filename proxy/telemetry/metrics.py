@@ -13,7 +13,7 @@ from typing import Literal
 from proxy import __version__
 from proxy.dialects import DIALECTS
 from proxy.events import NudgeOutcome, Outcome, ReloadOutcome, StoreOperation, UpstreamError
-from proxy.models import Action, Reason
+from proxy.models import BUDGET_REASONS, Action, Reason
 from proxy.policy import Mode
 
 OTHER = "_other"
@@ -114,6 +114,10 @@ CACHED_TOKENS = _counter(
 AVOIDED_CALLS = _counter("lastcall_avoided_calls_total", "Requests answered without the upstream.", reason=Reason, team=Known.TEAMS)
 AVOIDED_TOKENS = _counter(
     "lastcall_avoided_tokens_total", "Input tokens that these would have cost, from their size.", reason=Reason, team=Known.TEAMS
+)
+COST = _counter("lastcall_cost_dollars_total", "What model calls cost by the price list.", model=Known.MODELS, team=Known.TEAMS)
+BUDGET_NOTICES = _counter(
+    "lastcall_budget_notices_total", "Models told that most of a budget is used.", reason=BUDGET_REASONS, team=Known.TEAMS
 )
 UPSTREAM_CALLS = _counter("lastcall_upstream_calls_total", "Model calls sent upstream.")
 UPSTREAM_ERRORS = _counter("lastcall_upstream_errors_total", "Model calls without a usable answer.", kind=UpstreamError)

@@ -110,6 +110,6 @@ def test_windows_of_teams_follow_the_time_zone_of_the_file() -> None:
     async def window() -> str:
         async with app.router.lifespan_context(app):
             tenant = app.front._in_force().current.tenants.of({"x-lastcall-key": "k"})
-            return tenant.allowance(datetime.fromisoformat("2026-11-29T20:00+00:00").timestamp()).caps[0].window
+            return tenant.quota(datetime.fromisoformat("2026-11-29T20:00+00:00").timestamp()).caps[0].window
 
     assert asyncio.run(window()) == "day 2026-11-30+0900"

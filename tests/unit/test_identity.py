@@ -355,13 +355,42 @@ def test_a_named_session_is_not_found_from_another_team() -> None:
     assert keys.named("other", "one")[2] == scopes[2]
 
 
+def test_a_teams_ledger_is_no_sessions() -> None:
+    """Whatever a session is called."""
+    keys = Keys(b"s" * 32)
+    assert len({keys.ledger("red"), keys.ledger("blue"), keys.tenant("", "red"), keys.named("", "red", "red")[1]}) == 4
+
+
 def test_the_team_of_a_key_stands_in_the_identity() -> None:
     """As whoever knows the keys said."""
     assert identify({"x-lastcall-key": "k"}, None, {}, (), "red").team == "red"
     assert identify({}, None, {}, ()).team == ""
 
 
-def test_a_limit_in_money_is_refused_rather_than_ignored() -> None:
-    """Who asked for a ceiling must not believe there is one."""
-    with pytest.raises(BadRequest, match="this version has no budgets in money"):
-        of({"x-lastcall-max-cost-usd": "2.50"})
+def test_a_limit_in_money_is_read_in_nano_dollars() -> None:
+    """Exactly."""
+    assert of({"x-lastcall-max-cost-usd": "2.50"}).tighten.cost == 2_500_000_000
+    assert of({"x-lastcall-max-cost-usd": "0"}).tighten.cost == 0
+    with pytest.raises(BadRequest, match="use a number of dollars such as"):
+        of({"x-lastcall-max-cost-usd": "$2"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "hints", "parent"),
+    [
+        ({}, {}, None),
+        ({"x-lastcall-parent": "a", "x-parent-session-id": "b"}, {}, "a"),
+        ({"x-parent-session-id": "ses_1"}, {}, "ses_1"),
+        ({"x-parent-session-id": " "}, {"metadata.user_id": "user_1_account__session_2"}, None),
+        ({}, {"metadata.user_id": '{"session_id":"11111111-2222","parent_session_id":"aaaaaaaa-bbbb"}'}, "aaaaaaaa-bbbb"),
+    ],
+)
+def test_the_parent_of_a_session(headers: dict[str, str], hints: dict[str, str], parent: str | None) -> None:
+    """By Lastcall's own header, then by what clients send."""
+    assert identify(headers, None, hints, ()).parent == parent
+
+
+def test_an_own_parent_that_cannot_be_one_is_refused() -> None:
+    """Else its budgets would not be paid from."""
+    with pytest.raises(BadRequest, match="x-lastcall-parent"):
+        of({"x-lastcall-parent": "é"})

@@ -159,9 +159,11 @@ def budget(unit: str, limit: float, *, scope: str = "session", per: str = "", sp
         (budget("input", 9_000, scope="parent"), "too little is left of the parent session's budget of 9,000 for model usage"),
         (budget("cost", 12.5, scope="team", per="month"), "too little is left of the team's budget of $12.5 a month for model usage"),
         (budget("deadline", 90.0), "the time of 90 seconds that this session had is over"),
-        (budget("deadline", 1.5, scope="parent"), "the time of 1.5 seconds that the parent session had is over"),
+        (budget("deadline", 1.5, scope="parent"), "the time that the parent session had is over"),
         (budget("deadline", 429.0), "the time that this session had is over"),
         (budget("calls", 4, scope="team"), "the team's limit of 4 requests at once is reached"),
+        (Allowance(Reason.OPERATOR, "paused", 0, 0), "an operator paused this session"),
+        (Allowance(Reason.OPERATOR, "stopped", 0, 0, "team"), "an operator stopped the team"),
         (budget("sessions", 500, scope="team"), "the team's limit of sessions at once is reached"),
     ],
 )

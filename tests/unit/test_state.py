@@ -100,7 +100,7 @@ def test_a_record_of_another_release_or_secret_is_empty() -> None:
 
 def test_a_record_with_more_than_we_know_is_read() -> None:
     """A later release of the same version may have added fields at the end."""
-    assert load(msgspec.msgpack.encode([VERSION, KEY, [], [], [], [], 2, [], "new"]), KEY).stopped == 2
+    assert load(msgspec.msgpack.encode([VERSION, KEY, [], [], [], [], 2, [], [], "new"]), KEY).stopped == 2
 
 
 def test_empty_records_share_nothing() -> None:

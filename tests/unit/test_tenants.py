@@ -12,7 +12,7 @@ from proxy.keys import digest_of
 from proxy.models import Reason
 from proxy.policy import Ladder, OnStop, Policy, policy_of
 from proxy.prices import Price, Prices, rates_of
-from proxy.tenants import Allowance, Cap, OtherEndpoints, Tenant, Tenants
+from proxy.tenants import Cap, OtherEndpoints, Quota, Tenant, Tenants
 
 BERLIN = ZoneInfo("Europe/Berlin")
 PRICE = Price(rates_of(1, 2))
@@ -201,7 +201,7 @@ def test_budgets_stand_in_the_windows_of_the_moment() -> None:
     noon = datetime(2026, 11, 29, 12, tzinfo=BERLIN).timestamp()
     day, month = datetime(2026, 11, 30, tzinfo=BERLIN).timestamp(), datetime(2026, 12, 1, tzinfo=BERLIN).timestamp()
 
-    assert red.allowance(noon) == Allowance(
+    assert red.quota(noon) == Quota(
         (
             Cap("tokens", 10, "day 2026-11-29+0100", day),
             Cap("tokens", 100, "month 2026-11-01+0100", month),
@@ -210,25 +210,32 @@ def test_budgets_stand_in_the_windows_of_the_moment() -> None:
         requests=4,
         sessions=2,
         until=day,
+        day="2026-11-29",
     )
 
 
-def test_an_allowance_is_worked_out_once_in_a_window() -> None:
+def test_a_quota_is_worked_out_once_in_a_window() -> None:
     """And anew after it, or when the clock was set back."""
     red = team(budgets=[{"tokens": 10, "per": "hour"}])
     noon = datetime(2026, 11, 29, 12, tzinfo=BERLIN).timestamp()
-    first = red.allowance(noon)
+    first = red.quota(noon)
 
-    assert red.allowance(noon + 3599) is first
-    assert red.allowance(noon + 3600).caps[0].window == "hour 2026-11-29T13+0100"
-    assert red.allowance(noon - 1).caps[0].window == "hour 2026-11-29T11+0100"
+    assert red.quota(noon + 3599) is first
+    assert red.quota(noon + 3600).caps[0].window == "hour 2026-11-29T13+0100"
+    assert red.quota(noon - 1).caps[0].window == "hour 2026-11-29T11+0100"
 
 
 def test_no_team_and_no_budgets_are_no_limit() -> None:
     """For ever."""
-    assert tenants().of({}).allowance(0.0) == Allowance()
-    assert team().allowance(0.0) == Allowance()
-    assert team(concurrent_requests=0).allowance(0.0) == Allowance(requests=0)
+    assert tenants().of({}).quota(0.0) == Quota()
+    until = datetime(1970, 1, 2, tzinfo=BERLIN).timestamp()
+    assert team().quota(0.0) == Quota(until=until, day="1970-01-01")
+    assert team(concurrent_requests=0).quota(0.0) == Quota(requests=0, until=until, day="1970-01-01")
+
+
+def test_a_model_is_counted_under_a_name_of_the_configuration() -> None:
+    """Names come from clients, rows of usage must not."""
+    assert (team().label("gpt-4o-mini"), team().label("nobody's"), tenants().of({}).label("gpt-4o")) == ("gpt-*", "_other", "")
 
 
 def test_a_price_is_that_of_the_model() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from proxy.fingerprint import Fingerprints
-from proxy.models import Item, Role, ToolCall
+from proxy.models import Item, Request, Role, ToolCall
 from proxy.trail import (
     Entry,
     History,
@@ -17,6 +17,7 @@ from proxy.trail import (
     asks_summary,
     from_person,
     head_of,
+    is_side,
     is_stub,
     is_void,
     looks_failed,
@@ -316,6 +317,23 @@ def test_a_request_for_a_summary(text: str) -> None:
     """As the last thing said, by word and object."""
     assert asks_summary(request(user("go"), called("a"), user(text)))
     assert not asks_summary(request(user(text), called("a")))
+
+
+@pytest.mark.parametrize(
+    ("asked", "side"),
+    [
+        (request(user("Please generate a short title for this conversation."), tools=()), True),
+        (request(user("fix the bug"), system="You are a title generator. You output ONLY a thread title.", tools=()), True),
+        (request(user("Summarize the conversation so far."), tools=("ls",)), True),
+        (request(user("Generate a title for the page."), tools=("edit",)), False),
+        (request(user("What is the title of this book?"), tools=()), False),
+        (request(user("fix the bug"), tools=()), False),
+        (request(system=None, tools=()), False),
+    ],
+)
+def test_what_is_no_turn_of_the_conversation(asked: Request, side: bool) -> None:
+    """A title, which takes no tools, and a summary, for which clients often leave them in."""
+    assert is_side(asked) is side
 
 
 def test_other_requests_ask_for_none() -> None:

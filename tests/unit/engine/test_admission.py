@@ -359,6 +359,14 @@ def test_a_loop_is_named_before_a_last_step() -> None:
     assert (x.decision, x.plan.reason) == ("stop", Reason.REPEATED_CALL)
 
 
+def test_a_session_whose_parent_stands_stopped_is_stopped() -> None:
+    """Without the upstream, for the parent's reason; a budget that is used up is named before it."""
+    x = agent().step(A, spending=Spending(above=Reason.CYCLE))
+    assert (x.decision, x.edits, x.plan.reason, x.plan.scope) == ("stop", [], Reason.CYCLE, "parent")
+    assert x.plan.cause == "the parent session was stopped (cycle)"
+    assert agent().step(A, spending=Spending(steps(5, 5), above=Reason.CYCLE)).decision == "refuse"
+
+
 def test_the_model_is_told_once_that_a_budget_is_nearly_used_up() -> None:
     """In a text of its own that stays where it is; a loop is still nudged later, and a raised budget tells anew."""
     loop = agent()

@@ -1,0 +1,62 @@
+"""The leases of calls under way: short, so that what a dead process held is soon free, and renewed while a call goes on."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from proxy.errors import StoreUnavailable
+from proxy.purse import LEASE_SECONDS
+from proxy.store import Account, Store
+
+_RENEW_SECONDS = LEASE_SECONDS / 3
+_AT_ONCE = 64
+
+
+class Leases:
+    """All of a process. later: runs something in so many seconds, as an event loop's `call_later` does."""
+
+    def __init__(self, store: Store, later: Callable[[float, Callable[[], object]], asyncio.TimerHandle] | None = None) -> None:
+        self._store = store
+        self._later = later
+        self._held: dict[str, tuple[bytes, Sequence[Account]]] = {}
+        self._due: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._work: asyncio.Task[None] | None = None
+
+    def hold(self, session: bytes, lease: str, accounts: Sequence[Account]) -> None:
+        """From now on it is renewed."""
+        self._held[lease] = session, accounts
+        if self._timer is None:
+            self._wait()
+
+    def let_go(self, lease: str) -> None:
+        """It is settled."""
+        self._held.pop(lease, None)
+
+    def close(self) -> None:
+        """Renews nothing any more."""
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._work is not None:
+            self._work.cancel()
+
+    def _wait(self) -> None:
+        later = self._later or asyncio.get_running_loop().call_later
+        self._timer = later(_RENEW_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._held:
+            self._wait()
+        due, self._due = self._due, set(self._held)  # a call is renewed only once it has lasted for a while
+        if self._work is None or self._work.done():
+            self._work = asyncio.ensure_future(self._renew([lease for lease in due if lease in self._held]))
+
+    async def _renew(self, leases: Sequence[str]) -> None:
+        """A few at a time. One that the store has no more, or cannot be asked for, is lost: its call goes on and is settled as any."""
+        for start in range(0, len(leases), _AT_ONCE):
+            batch = [(lease, *held) for lease in leases[start : start + _AT_ONCE] if (held := self._held.get(lease)) is not None]
+            with contextlib.suppress(StoreUnavailable):
+                await asyncio.gather(*(self._store.renew(session, lease, accounts, LEASE_SECONDS) for lease, session, accounts in batch))

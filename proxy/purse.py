@@ -1,0 +1,98 @@
+"""What a call is paid from: the price of its model, every ledger that is charged, and what is reserved in them for it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proxy.budgets import estimate
+from proxy.identity import Identity
+from proxy.models import Request, Usage
+from proxy.policy import Budgets
+from proxy.prices import Price, bounds, cost
+from proxy.store import Account, Ceiling, Reservation, Settlement, Unit
+from proxy.tenants import Quota
+
+LEASE_SECONDS = 60.0  # what a dead process held is free again after as long; a living one renews it meanwhile
+
+
+class Purse(msgspec.Struct, frozen=True, gc=False):
+    """price: of the model, None when nobody states one. accounts: ledgers besides the session's own that pay, in order.
+
+    steps: what a completed call counts, 0 for one that is no step of its agent's. model, day: the row of the team's usage it adds to.
+    """
+
+    price: Price | None = None
+    accounts: tuple[Account, ...] = ()
+    steps: int = 1
+    model: str = ""
+    day: str = ""
+
+    def reservation(self, lease: str, tag: int, request: Request, budgets: Budgets, identity: Identity) -> Reservation:
+        """The worst case of one call, for every ledger. lease, tag: as in `store.Reservation`."""
+        tighten = identity.tighten
+        caps = [cap for cap in (budgets.tokens, tighten.tokens) if cap is not None]
+        bound = estimate(request, min(caps) if caps else None)
+        most = (0, 0) if self.price is None else bounds(self.price, bound.input_bound + bound.attached)
+        return Reservation(
+            lease=lease,
+            tag=tag,
+            body_bytes=request.text_bytes,
+            input_bound=bound.input_bound,
+            attached=bound.attached,
+            output=bound.output,
+            modest=bound.modest,
+            floor=bound.floor,
+            expires_in=LEASE_SECONDS,
+            ceilings=ceilings_of(budgets.steps, budgets.input, budgets.output, budgets.tokens, budgets.cost),
+            deadline=budgets.deadline,
+            tighten=ceilings_of(tighten.steps, None, None, tighten.tokens, tighten.cost),
+            tighten_deadline=tighten.deadline,
+            steps=self.steps,
+            input_price=most[0],
+            output_price=most[1],
+            accounts=self.accounts,
+        )
+
+    def settlement(self, lease: str, usage: Usage, *, completed: bool, body_bytes: int) -> Settlement:
+        """What a call came to. body_bytes: 0 where its usage says nothing about its size."""
+        paid = 0 if self.price is None else cost(self.price, usage)
+        steps = self.steps if completed else 0
+        return Settlement(
+            lease,
+            steps,
+            usage.input_tokens,
+            usage.output_tokens,
+            body_bytes,
+            paid,
+            accounts=self.accounts,
+            model=self.model,
+            day=self.day,
+        )
+
+    def nothing(self, lease: str) -> Settlement:
+        """The end of a call that was never made."""
+        return Settlement(lease, 0, 0, 0, 0, accounts=self.accounts)
+
+
+_NONE: tuple[Ceiling, ...] = ()
+
+
+def ceilings_of(steps: int | None, read: int | None, written: int | None, tokens: int | None, paid: int | None) -> tuple[Ceiling, ...]:
+    """The ceilings of a session for its whole life, in the order of their units."""
+    if steps is None and tokens is None and read is None and written is None and paid is None:
+        return _NONE
+    limits = ((Unit.STEPS, steps), (Unit.INPUT, read), (Unit.OUTPUT, written), (Unit.TOKENS, tokens), (Unit.COST, paid))
+    return tuple([Ceiling(unit, limit) for unit, limit in limits if limit is not None])
+
+
+def accounts_of(ancestors: Sequence[bytes], team: bytes, quota: Quota) -> tuple[Account, ...]:
+    """The ledgers besides the session's own: the sessions above it, the nearest first, then the team's. team: its ledger's key, or b"".
+
+    A team's session counts once with all that are below it.
+    """
+    above = tuple([Account(ancestor) for ancestor in ancestors])
+    if not team:
+        return above
+    caps = tuple([Ceiling(Unit(cap.unit), cap.limit, cap.window, cap.until) for cap in quota.caps])
+    eldest = ancestors[-1] if ancestors else b""
+    return (*above, Account(team, caps, calls=quota.requests, sessions=quota.sessions, member=eldest, team=True))

@@ -1,0 +1,98 @@
+"""Leases of calls that last are renewed, and no others."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from proxy.errors import StoreUnavailable
+from proxy.leases import Leases
+from proxy.purse import LEASE_SECONDS
+from proxy.store import Account, Store
+
+
+class World:
+    """A store that only renews, and time in the test's hand."""
+
+    def __init__(self) -> None:
+        self.renewed: list[str] = []
+        self.away = False
+        self.waiting: list[tuple[float, Callable[[], object]]] = []
+        self.leases = Leases(cast(Store, self), self._later)
+
+    async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
+        if self.away:
+            raise StoreUnavailable("away")
+        assert (session, accounts, expires_in) == (b"s", (), LEASE_SECONDS)
+        self.renewed.append(lease)
+        return True
+
+    def _later(self, seconds: float, work: Callable[[], object]) -> Any:
+        self.waiting.append((seconds, work))
+        return asyncio.get_running_loop().call_soon(lambda: None)
+
+    async def tick(self) -> list[str]:
+        """A third of a lease's life passes; what was renewed in it."""
+        (_, work), self.waiting = self.waiting[0], self.waiting[1:]
+        work()
+        for _ in range(12):
+            await asyncio.sleep(0)
+        renewed, self.renewed = self.renewed, []
+        return renewed
+
+
+async def test_a_call_that_lasts_keeps_its_lease() -> None:
+    """Until it is settled."""
+    world = World()
+    world.leases.hold(b"s", "a", ())
+    assert await world.tick() == []
+    world.leases.hold(b"s", "b", ())
+    assert await world.tick() == ["a"]
+    assert await world.tick() == ["a", "b"]
+    world.leases.let_go("a")
+    assert await world.tick() == ["b"]
+    world.leases.let_go("b")
+    assert await world.tick() == []
+    assert world.waiting == []
+
+
+async def test_waiting_begins_again_with_the_next_call() -> None:
+    """A process without calls does nothing."""
+    world = World()
+    world.leases.hold(b"s", "a", ())
+    world.leases.let_go("a")
+    await world.tick()
+    world.leases.hold(b"s", "b", ())
+    assert [seconds for seconds, _ in world.waiting] == [LEASE_SECONDS / 3]
+
+
+async def test_a_store_that_is_away_is_asked_again() -> None:
+    """The next third of the life is in time."""
+    world = World()
+    world.leases.hold(b"s", "a", ())
+    await world.tick()
+    world.away = True
+    assert await world.tick() == []
+    world.away = False
+    assert await world.tick() == ["a"]
+
+
+async def test_many_are_renewed_a_few_at_a_time() -> None:
+    """All of them."""
+    world = World()
+    for number in range(150):
+        world.leases.hold(b"s", str(number), ())
+    await world.tick()
+    world.waiting[0][1]()
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert len(world.renewed) == 150
+
+
+async def test_after_the_end_nothing_is_renewed() -> None:
+    """A shutdown."""
+    world = World()
+    world.leases.close()
+    world.leases.hold(b"s", "a", ())
+    await world.tick()
+    world.leases.close()
+    assert await world.tick() == []
