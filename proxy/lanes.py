@@ -409,6 +409,11 @@ def _entry(name: str, kept: KeptCall) -> Entry:
 # ---- answers that no history carries
 
 
+def asked_mark(history: History, asker: Asker) -> int:
+    """Identity of a request's history in the line that the client names: sub-agents are sent out with equal prompts."""
+    return history.same ^ asker.lane
+
+
 def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
     """Answers already delivered in full to this very history, by a client that keeps none or is stuck: their calls count as made."""
     if not asker.named or asker.retry:
@@ -416,7 +421,7 @@ def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
     return [
         Step(_entries(record, given))
         for given in record.given
-        if given.same == history.same and not given.cut and given.ended <= asker.began
+        if given.same == asked_mark(history, asker) and not given.cut and given.ended <= asker.began
     ]
 
 

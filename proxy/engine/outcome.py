@@ -3,7 +3,7 @@
 from proxy.engine.case import Case, Result
 from proxy.events import NudgeEnded
 from proxy.fingerprint import UNSEEN
-from proxy.lanes import LOST, Place, tail_marks
+from proxy.lanes import LOST, Place, asked_mark, tail_marks
 from proxy.policy import Mode, Scope
 from proxy.state import Given, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import answer_identity
@@ -65,14 +65,14 @@ def _write_stop(record: Record, place: Place, stop: Stop, nudged: bool) -> Nudge
 
 def _give(case: Case, result: Result) -> None:
     """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for marked retries of a success."""
-    record, asker, history = case.record, case.asker, case.history
+    record, asker, mark = case.record, case.asker, asked_mark(case.history, case.asker)
     if not result.answered or (not asker.named and case.policy.scope is not Scope.SESSION):
         return
-    same = [given for given in record.given if given.same == history.same]
+    same = [given for given in record.given if given.same == mark]
     failed = next((given for given in same if given.cut), None)
     if not result.full:
         if failed is None and not asker.retry:
-            record.given.append(Given(history.same, result.ended, [], [], cut=True))
+            record.given.append(Given(mark, result.ended, [], [], cut=True))
         return
     if (asker.retry and failed is None) or any(not given.cut and given.ended > asker.began for given in same):
         return
@@ -81,4 +81,4 @@ def _give(case: Case, result: Result) -> None:
     if result.calls:
         calls = result.calls[:_GIVEN_CALLS]
         names = [name_index(record, call.name) for call in calls]
-        record.given.append(Given(history.same, result.ended, [case.prints.call(c.name, c.arguments) for c in calls], names))
+        record.given.append(Given(mark, result.ended, [case.prints.call(c.name, c.arguments) for c in calls], names))

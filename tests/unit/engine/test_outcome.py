@@ -308,3 +308,14 @@ def test_a_paused_answer_ends_no_run() -> None:
         x.take(house.record)
         ended = conclude(x, Result(house.now, True, said=Choice("Searching.", (), finish)))
         assert (x.place.lane.open, ended and ended.outcome) == (is_open, outcome)
+
+
+# ---- sub-agents that are given one prompt
+
+
+def test_equal_prompts_of_named_lanes_are_no_client_that_stands_still() -> None:
+    """Ten sub-agents sent out with the same words, one after another, each with an answer of its own."""
+    house = House()
+    opening = [user("Find what changed.")]
+    assert [house.ask(opening, A, lane=lane).decision for lane in range(1, 11)] == ["ok"] * 10
+    assert [house.ask(opening, A, lane=1).decision for _ in range(5)] == ["ok", "ok", "nudge", "stop", "stop"]
