@@ -35,6 +35,7 @@ VOLATILE = re.compile(
     """,
     re.VERBOSE,
 )
+SENDS_OUT = b'"name":"Agent"'  # Claude Code's tool
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="`make e2e-clients` runs them")
 
 
@@ -45,12 +46,22 @@ class Upstream:
         self.url = ""
         self.play(mock.Script())
 
-    def play(self, script: mock.Script) -> None:
+    def play(self, script: mock.Script, sender: mock.Script | None = None) -> None:
+        """sender: the script of an agent that is offered a tool to send out sub-agents, where it differs from theirs."""
         self.served: list[mock.Served] = []
-        self._app = mock.build(script, on_served=self.served.append)
+        self._app, self._sender = [mock.build(one, on_served=self.served.append) for one in (script, sender or script)]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._app(scope, receive, send)
+        body, more = b"", scope["type"] == "http"
+        while more:
+            message = await receive()
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        whole = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Any:
+            return whole.pop() if whole else await receive()
+
+        await (self._sender if SENDS_OUT in body else self._app)(scope, again, send)
 
     @property
     def turns(self) -> list[mock.Served]:
@@ -150,6 +161,21 @@ async def test_work_passes_as_if_nothing_stood_between(cli: Cli, model: Upstream
     assert len(seen[0]) in (5, 6)  # some begin with a turn of the model's that never was, and the script counts it
     assert seen[0] == seen[1]
     assert actions(proxy) == []
+
+
+async def test_a_sub_agent_in_a_loop_ends_and_the_one_that_sent_it_goes_on(model: Upstream, tmp_path: Path) -> None:
+    """In its own lane of the session: nudged and stopped there, its conclusion is what the other gets."""
+    cli = CLIS["claude"]
+    sent = {"description": "Look", "prompt": "Find what changed.", "subagent_type": "Explore"}
+    sender = mock.Script((mock.Step(name="Agent", arguments=sent), mock.Step(text="The other one has looked.")))
+    model.play(mock.Script((mock.Step(name=cli.shell, arguments=cli.call("git status")),)), sender)
+    async with proxied(model) as proxy:
+        ended = await _in_thread(at_work, cli, tmp_path / "home", proxy.url)
+    assert (ended.status, "The other one has looked." in ended.shown) == (0, True)
+    assert model.nudges == [0, 0, 0, 0, 1, 1, 1, 0]
+    assert STOP_MARK.encode() in model.turns[-1].body
+    assert len({one["session"] for one in proxy.exchanges()}) == 1
+    assert [one["lane"] for one in proxy.exchanges()] == [0, 1, 1, 1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("name", sorted(CLIS))
