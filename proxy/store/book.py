@@ -30,6 +30,7 @@ from proxy.store.contract import (
 )
 from proxy.store.grant import Grant, Hold
 
+_STEPS, _INPUT, _OUTPUT, _TOKENS, _COST = Unit  # the enum's own attributes cost a look-up each time
 _RANK = {unit: rank for rank, unit in enumerate(Unit)}
 _PICO = 1000  # pico-dollars in a nano-dollar, thousandths of a token in a token
 
@@ -91,13 +92,13 @@ class Stretch:
 
     def used(self, unit: Unit) -> tuple[int, int]:
         """Spent and held, in that unit."""
-        if unit is Unit.STEPS:
+        if unit is _STEPS:
             return self.steps, self.held_steps
-        if unit is Unit.TOKENS:
+        if unit is _TOKENS:
             return self.input + self.output, self.held_input + self.held_output
-        if unit is Unit.COST:
+        if unit is _COST:
             return self.cost, self.held_cost
-        return (self.input, self.held_input) if unit is Unit.INPUT else (self.output, self.held_output)
+        return (self.input, self.held_input) if unit is _INPUT else (self.output, self.held_output)
 
 
 class _Asked(msgspec.Struct, gc=False):
@@ -111,15 +112,6 @@ class _Asked(msgspec.Struct, gc=False):
     rate: int
     rest: int
     fits: int | None
-
-    def standing(self, account: int, output: int | None) -> Standing:
-        """With that much output held, or with nothing."""
-        held = self.held if output is None else self.held + self.need + _priced(output, self.rate)
-        return Standing(self.ceiling, self.spent, held, account)
-
-    def is_last(self, output: int, floor: int) -> bool:
-        """Whether a further call of this size, with the least that makes an answer, would not fit behind this one."""
-        return self.rest - _priced(output, self.rate) < self.need + _priced(floor, self.rate)
 
 
 @dataclass(slots=True)
@@ -172,8 +164,9 @@ class Book:
         lease = self.leases.pop(name, None)
         if lease is not None:
             self.life.give_back(lease.hold)
-            for stretch in self._known(lease.windows):
-                stretch.give_back(lease.hold)
+            if lease.windows:
+                for stretch in self._known(lease.windows):
+                    stretch.give_back(lease.hold)
 
     def undo(self, name: str) -> None:
         """End a lease as if it had never been: a session that only it made count is not there."""
@@ -183,7 +176,7 @@ class Book:
             (self.members or {}).pop(lease.member or b"", None)
 
     def reap(self, now: float) -> None:
-        if now < self.soonest or not self.leases:
+        if now < self.soonest:
             return
         for name in [name for name, lease in self.leases.items() if lease.expires <= now]:
             self.release(name)
@@ -194,8 +187,10 @@ class Book:
 
         account, place, member: as which, of those of the reservation, this ledger pays for the call of that session.
         """
-        self.reap(now)
-        joined = self._end(wanted.lease)
+        joined = False
+        if self.leases:
+            self.reap(now)
+            joined = self._end(wanted.lease)
         ceilings, deadline = self._in_force(wanted, account)
         bound = self._bound(wanted) if account is None else wanted.input_bound + wanted.attached
         step = self.life.steps + self.life.held_steps + 1
@@ -205,15 +200,10 @@ class Book:
             refused = self._crowded(account, member, now, place)
         ends = None if deadline is None else self.started_at + deadline
         if refused is not None:
-            told = [one.standing(place, None) for one in asked]
-            return Grant(step, bound, tuple(told), deadline, ends, refused, None, None, None, self.stop)
+            told = tuple([Standing(one.ceiling, one.spent, one.held, place) for one in asked])
+            return Grant(step, bound, told, deadline, ends, refused, None, None, None, self.stop)
         granted = wanted.output if output is None else output
-        told = [one.standing(place, granted) for one in asked]
-        last = None
-        for one, standing in zip(asked, told, strict=True):
-            if one.is_last(granted, wanted.floor):
-                last = standing
-                break
+        standings, last = _granted(asked, granted, wanted.floor, place)
         cost = _priced(bound, wanted.input_price) + _priced(granted, wanted.output_price)
         lease = Lease(now + wanted.expires_in, wanted.tag if account is None else None, Hold(wanted.steps, bound, granted, cost))
         if self.windows:
@@ -221,7 +211,7 @@ class Book:
         if account is not None and account.sessions is not None:
             self._join(lease, member, now + account.idle, joined=joined)
         self._take(wanted.lease, lease)
-        return Grant(step, bound, tuple(told), deadline, ends, None, output, last, lease.hold, self.stop)
+        return Grant(step, bound, standings, deadline, ends, None, output, last, lease.hold, self.stop)
 
     def _end(self, name: str) -> bool:
         """End a lease that is sent again. Whether it had made its session count."""
@@ -234,8 +224,9 @@ class Book:
     def _in_force(self, wanted: Reservation, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
         if account is None:
             self.ceilings, self.deadline = wanted.ceilings, wanted.deadline
-            self.tightened = merged(self.tightened, wanted.tighten)
-            self.tightened_deadline = _least(self.tightened_deadline, wanted.tighten_deadline)
+            if wanted.tighten or wanted.tighten_deadline is not None:
+                self.tightened = merged(self.tightened, wanted.tighten)
+                self.tightened_deadline = _least(self.tightened_deadline, wanted.tighten_deadline)
         return self.in_force(account)
 
     def in_force(self, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
@@ -243,7 +234,8 @@ class Book:
         ceilings, deadline = self.ceilings, self.deadline
         if account is not None and account.ceilings is not None:
             ceilings, deadline = account.ceilings, account.deadline
-        ceilings, deadline = merged(ceilings, self.tightened), _least(deadline, self.tightened_deadline)
+        if self.tightened or self.tightened_deadline is not None:
+            ceilings, deadline = merged(ceilings, self.tightened), _least(deadline, self.tightened_deadline)
         if self.amended is None:
             return ceilings, deadline
         raised = self.amended.deadline
@@ -325,8 +317,9 @@ class Book:
         self.leases[name] = lease
         self.soonest = min(self.soonest, lease.expires)
         self.life.take(lease.hold)
-        for stretch in self._known(lease.windows):
-            stretch.take(lease.hold)
+        if lease.windows:
+            for stretch in self._known(lease.windows):
+                stretch.take(lease.hold)
 
     def renew(self, name: str, expires: float, member_until: float) -> bool:
         """Whether the lease lives, and does so until then."""
@@ -386,18 +379,32 @@ def merged(ceilings: tuple[Ceiling, ...], by: tuple[Ceiling, ...], *, instead: b
 
 def _priced(tokens: int, rate: int) -> int:
     """What tokens come to at a rate in thousandths each, rounded up."""
-    return -(-tokens * rate // _PICO)
+    return rate and -(-tokens * rate // _PICO)
+
+
+def _granted(asked: list[_Asked], output: int, floor: int, account: int) -> tuple[tuple[Standing, ...], Standing | None]:
+    """How much of each ceiling is used with this call held, and the first under which a further call of this size, with the least that
+    makes an answer, would not fit behind it."""
+    standings: list[Standing] = []
+    last = None
+    for one in asked:
+        taken = _priced(output, one.rate)
+        standing = Standing(one.ceiling, one.spent, one.held + one.need + taken, account)
+        standings.append(standing)
+        if last is None and one.rest - taken < one.need + _priced(floor, one.rate):
+            last = standing
+    return tuple(standings), last
 
 
 def _demand(unit: Unit, wanted: Reservation, bound: int) -> tuple[int, int]:
     """What a call takes of a ceiling before its answer, in the ceiling's unit, and what each token of the answer takes, in thousandths."""
-    if unit is Unit.STEPS:
+    if unit is _STEPS:
         return wanted.steps, 0
-    if unit is Unit.TOKENS:
+    if unit is _TOKENS:
         return bound, _PICO
-    if unit is Unit.COST:
+    if unit is _COST:
         return _priced(bound, wanted.input_price), wanted.output_price
-    return (bound, 0) if unit is Unit.INPUT else (0, _PICO)
+    return (bound, 0) if unit is _INPUT else (0, _PICO)
 
 
 def _fitting(wanted: Reservation, rest: int, need: int, rate: int) -> int | None:

@@ -26,7 +26,7 @@ from proxy.store.contract import (
     Stopped,
     Usage,
 )
-from proxy.store.grant import Loaded, has_usage, lowered, opened, tight, to_undo
+from proxy.store.grant import Grant, Loaded, has_usage, lowered, opened, tight, to_undo
 from proxy.store.index import matches, named_place, place_of
 
 # What a session and a link weigh beside the record, for the bound on bytes (measured with tracemalloc, rounded up).
@@ -84,24 +84,17 @@ class MemoryStore:
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
         now = self._clock()
-        accounts = [(account, self._paying(account, now, ttl).book) for account in reservation.accounts]
         entry = self._touch(session, now, ttl)
         book = entry.book
         grants = [book.reserve(reservation, now)]
         note = b"" if book.amended is None else book.amended.note
         loaded = Loaded(entry.record, entry.version, now, book.ledger, book.in_flight(reservation.lease), book.fallen, note)
-        if accounts:
-            grants += [
-                paying.reserve(reservation, now, account, place, account.member or session)
-                for place, (account, paying) in enumerate(accounts)
-            ]
-            again = lowered(reservation, grants[0])
-            for place in tight(reservation, grants):
-                account, paying = accounts[place]
-                grants[place + 1] = paying.reserve(again, now, account, place, account.member or session)
-            books = [book, *(paying for _, paying in accounts)]
+        if reservation.accounts:
+            books = [self._paying(account, now, ttl).book for account in reservation.accounts]
+            self._sessions.move_to_end(session)
+            _ask(grants, books, session, reservation, now)
             for place in to_undo(grants):
-                books[place].undo(reservation.lease)
+                (book, *books)[place].undo(reservation.lease)
         self._shrink(now)
         return opened(loaded, grants)
 
@@ -274,6 +267,16 @@ class MemoryStore:
         elif entry.version != version + 1 or entry.record != record:
             return Committed(True, entry.record, entry.version)
         return Committed(False, record, entry.version)
+
+
+def _ask(grants: list[Grant], books: Sequence[Book], session: bytes, wanted: Reservation, now: float) -> None:
+    """Add what the accounts' ledgers say to what the session's said."""
+    for place, (account, book) in enumerate(zip(wanted.accounts, books, strict=True)):
+        grants.append(book.reserve(wanted, now, account, place, account.member or session))
+    less = lowered(wanted, grants[0])
+    for place in tight(wanted, grants):
+        account = wanted.accounts[place]
+        grants[place + 1] = books[place].reserve(less, now, account, place, account.member or session)
 
 
 def _note_usage(team: _Session, settlement: Settlement) -> None:

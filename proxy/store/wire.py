@@ -6,6 +6,7 @@ The header of each script has the order of its keys, arguments and reply.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,7 @@ def _optional(limit: float | None) -> Field:
     return b"" if limit is None else limit
 
 
+@lru_cache(maxsize=1024)
 def _text_of(ceilings: tuple[Ceiling, ...]) -> str:
     return "".join([f"{one.unit}|{one.limit}|{'' if one.until is None else one.until}|{one.window};" for one in ceilings])
 
@@ -333,9 +335,9 @@ def _listed(entry: str, seen: float) -> Listed:
     return Listed(bytes.fromhex(session), Listing(tenant, label), seen)
 
 
-def _standings(ceilings: Sequence[Ceiling], told: bytes, account: int) -> tuple[Standing, ...]:
-    used = [one.split() for one in told.split(b";")[:-1]]
-    return tuple([Standing(one, int(spent), int(held), account) for one, (spent, held) in zip(ceilings, used, strict=True)])
+def _standings(ceilings: Sequence[Ceiling], told: list[int], account: int) -> tuple[Standing, ...]:
+    used = zip(ceilings, told[::2], told[1::2], strict=True)
+    return tuple([Standing(one, spent, held, account) for one, spent, held in used])
 
 
 def _amended(text: bytes) -> tuple[Mark, bytes, tuple[Ceiling, ...], float | None]:
@@ -343,8 +345,8 @@ def _amended(text: bytes) -> tuple[Mark, bytes, tuple[Ceiling, ...], float | Non
     return Mark(mark.decode()), bytes.fromhex(note.decode()), tuple(_ceilings(raised)), float(deadline) if deadline else None
 
 
-def _ledger(counters: bytes, started: float) -> Ledger:
-    steps, input_tokens, output_tokens, cost, held_steps, held_input, held_output, held_cost = map(int, counters.split())
+def _ledger(counters: list[int], started: float) -> Ledger:
+    steps, input_tokens, output_tokens, cost, held_steps, held_input, held_output, held_cost = counters
     return Ledger(steps, input_tokens, output_tokens, cost, held_steps, held_input + held_output, held_cost, started)
 
 

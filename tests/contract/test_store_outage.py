@@ -14,7 +14,8 @@ from redis.crc import key_slot
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store import Committed, GuardedStore, Reservation, Settlement, Store, open_store
+from proxy.store import Account, Ceiling, Committed, GuardedStore, Listing, Reservation, Settlement, Store, Unit, open_store, wire
+from proxy.store.contract import TEAM_SECONDS
 from tests.servers import Server, free_port, missing, redis_server, valkey_server
 
 TTL = 3600.0
@@ -307,6 +308,53 @@ async def test_keys_expire_and_share_a_slot(admin: "redis.Redis", store: Store) 
     assert len(keys) == 5
     assert all(0 < admin.pttl(key) <= TTL * 1000 for key in mortal)
     assert len({key_slot(key.encode()) for key in own}) == 1
+
+
+async def test_keys_of_an_account_expire_and_share_a_slot_of_their_own(admin: "redis.Redis", store: Store) -> None:
+    """No script touches two slots: each ledger has its own. A team's is kept 400 days after its last use."""
+    team = Account(b"team", (Ceiling(Unit.STEPS, 9, "day 1", 4e9),), calls=9, sessions=9, team=True)
+    for lease in ("a", "b"):
+        await store.open(b"session", Reservation(lease, 1, 4000, 1000, 500, 200, 100, 600.0, accounts=(team,)), TTL)
+    settlement = Settlement("b", 1, 1, 1, 1, accounts=(team,), model="gpt-4o", day="2026-11-29")
+    await store.commit(b"session", record=b"r", version=0, settlements=[settlement], links=(), ttl=TTL, listing=Listing("t", "l"))
+    keys = sorted(str(key) for key in admin.keys("lastcall:{*"))
+    slots = {key: key_slot(key.encode()) for key in keys}
+    of_team = [key for key in keys if b"team".hex() in key]
+
+    assert [key.rpartition("}:")[2] for key in of_team] == ["leases", "ledger", "members", "settled", "usage:2026-11-29"]
+    assert len({slots[key] for key in of_team}) == len({slots[key] for key in keys if key not in of_team}) == 1
+    assert all(admin.pttl(key) > 0 for key in keys)
+    assert all(abs(admin.pttl(key) / 1000 - TEAM_SECONDS) < 60 for key in of_team if not key.endswith("settled"))
+
+
+async def test_an_undo_that_never_arrives_holds_no_longer_than_the_lease(
+    server: Server, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server dies between a refusal and its undo: the caller hears of it, and what was granted is void in time."""
+    rich, poor = Account(b"rich", (Ceiling(Unit.STEPS, 1),), team=True), Account(b"poor", (Ceiling(Unit.STEPS, 0),), team=True)
+
+    undo = wire.undo
+
+    def too_late(key: bytes, lease: str) -> wire.Command:
+        server.kill()
+        return undo(key, lease)
+
+    def asking(lease: str, *accounts: Account) -> Reservation:
+        return Reservation(lease, 1, 4000, 1000, 500, 200, 100, 1.0, accounts=accounts)
+
+    monkeypatch.setattr(wire, "undo", too_late)
+    with pytest.raises(StoreUnavailable):
+        await store.open(b"session", asking("a", rich, poor), TTL)
+    monkeypatch.undo()
+    server.start()
+    opened = await store.open(b"other", asking("b", rich), TTL)
+    deadline = time.monotonic() + 20
+    while opened.refused is not None and time.monotonic() < deadline:
+        assert opened.refused.kind == "steps"
+        await asyncio.sleep(0.02)
+        opened = await store.open(b"other", asking("b", rich), TTL)
+
+    assert opened.refused is None
 
 
 async def test_connections_are_bounded(admin: "redis.Redis", server: Server) -> None:

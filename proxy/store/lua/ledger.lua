@@ -114,10 +114,10 @@ local function release(lease)
 end
 
 -- Write back the counters, beside the fields in `changed` (name, value, name, value, …), and keep the ledger for at least `ttl` (ms) from
--- now. A shorter ttl takes no life away. Returns the text of the counters.
+-- now. A shorter ttl takes no life away.
 local function store(changed, ttl, new)
-  local last, text = #changed, text_of(life)
-  changed[last + 1], changed[last + 2] = 'life', text
+  local last = #changed
+  changed[last + 1], changed[last + 2] = 'life', text_of(life)
   for window, numbers in pairs(windows) do
     last = last + 2
     changed[last + 1], changed[last + 2] = 'in ' .. window, text_of(numbers) .. string.format(' %.17g', numbers.ended)
@@ -128,5 +128,4 @@ local function store(changed, ttl, new)
   else
     redis.call('PEXPIRE', ledger, ttl, 'GT')
   end
-  return text
 end

@@ -9,8 +9,8 @@
 --          at most
 --          of an account only: 19, 20 calls and sessions at most  21 how long a session counts after its last call (s)  22 the member
 --          No deadline or limit is "".
--- Returns  record, version, now, started, counters as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
---          output, bound, held cost, the ceilings in force (nil if they are those asked with), "spent held;" of each, tags of other live
+-- Returns  record, version, now, started, counters (8) as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
+--          output, bound, held cost, the ceilings in force (nil if they are those asked with), spent and held of each, tags of other live
 --          leases, stop, fallen, amended (see limits.lua)
 --          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, nil for none; last: a ceiling's place or
 --          nil. Times are strings.
@@ -164,7 +164,7 @@ local held_cost, told = 0, {}
 if refused then
   granted = false
   for place, one in ipairs(ceilings) do
-    told[place] = string.format('%d %d;', one.spent, one.held)
+    told[2 * place - 1], told[2 * place] = one.spent, one.held
   end
 else
   local output = granted or wanted
@@ -175,7 +175,7 @@ else
     if not last and one.rest - taken < one.need + math.ceil(floor * one.rate / 1000) then
       last = place
     end
-    told[place] = string.format('%d %d;', one.spent, one.held + one.need + taken)
+    told[2 * place - 1], told[2 * place] = one.spent, one.held + one.need + taken
     if one.window ~= '' and not within[one.window] then
       within[one.window] = true
       within[#within + 1] = one.window
@@ -194,7 +194,7 @@ else
 end
 
 local ttl = tonumber(ARGV[1])
-local text = store(changed, ttl, not stored[2])
+store(changed, ttl, not stored[2])
 if not refused then
   -- Leases never go before their time, whatever the ttl. A new key has no end that a later one could be compared with.
   local longest = math.max(ttl, math.ceil(1000 * ARGV[13]))
@@ -208,6 +208,6 @@ if not refused then
   end
 end
 
-return {stored[8], tonumber(stored[9] or 0), string.format('%.17g', now), string.format('%.17g', started), text,
-  deadline and string.format('%.17g', deadline) or false, refused, at_once, last, step, granted, bound, held_cost, text_in_force, table.concat(told),
+return {stored[8], tonumber(stored[9] or 0), string.format('%.17g', now), string.format('%.17g', started), life,
+  deadline and string.format('%.17g', deadline) or false, refused, at_once, last, step, granted, bound, held_cost, text_in_force, told,
   tags, stored[7], stored[12], stored[13]}

@@ -2,7 +2,7 @@
 --
 -- KEYS     1, 2 see ledger.lua  3 members, see open.lua
 -- ARGV     1 ceilings, "=" for those that the session was last opened with  2 deadline (s), "" for none
--- Returns  nil if there is none, else record, version, now, when it is forgotten (s), started, counters, ceilings in force, "spent held;" of
+-- Returns  nil if there is none, else record, version, now, when it is forgotten (s), started, counters, ceilings in force, spent and held of
 --          each, deadline, calls under way, sessions there, stop, fallen, amended (see limits.lua)
 
 local stored = redis.call('HMGET', ledger, 'life', 'started', 'ceilings', 'deadline', 'tightened', 'tightened_deadline', 'amended', 'record',
@@ -24,10 +24,10 @@ local ceilings, deadline = in_force(limits, until_at, stored[5], tonumber(stored
 local told = {}
 for place, one in ipairs(ceilings) do
   local numbers = one.window == '' and life or known(one.window) or counters()
-  told[place] = string.format('%d %d;', used(one.unit, numbers))
+  told[2 * place - 1], told[2 * place] = used(one.unit, numbers)
 end
 
 local left = redis.call('PTTL', ledger)
 return {stored[8], tonumber(stored[9] or 0), string.format('%.17g', now), string.format('%.17g', now + left / 1000), stored[2],
-  text_of(life), written(ceilings), table.concat(told), deadline and string.format('%.17g', deadline) or false,
+  life, written(ceilings), told, deadline and string.format('%.17g', deadline) or false,
   redis.call('ZCARD', leases) - #expired, redis.call('ZCOUNT', KEYS[3], string.format('(%.17g', now), '+inf'), stored[10], stored[11], stored[7]}
