@@ -85,9 +85,9 @@ async def until_ready(http: aiohttp.ClientSession, proxy: Proxy, status: dict[st
 async def until_settled(server: Server, steps: int) -> None:
     """Until the one session's ledger holds so many steps: what was spent during an outage is delivered after it."""
     with redis.Redis.from_url(server.url) as client:
-        (session,) = client.keys("lastcall:*:session")
+        (session,) = client.keys("lastcall:*:ledger")
         async with asyncio.timeout(5):
-            while client.hget(session, "steps") != str(steps).encode():  # noqa: ASYNC110 - the store tells nobody
+            while not (client.hget(session, "life") or b"").startswith(b"%d " % steps):  # noqa: ASYNC110 - the store tells nobody
                 await asyncio.sleep(0.01)
 
 
