@@ -173,8 +173,8 @@ def replay(
 ) -> None:
     """Say what Lastcall would have done in recorded work, offline.
 
-    FILES are recordings, plain or gzip, - for standard input: chat completions and Anthropic messages as request bodies, logs or lists
-    of messages; Claude Code session files; SWE-agent trajectories; collected runs with turns; lists of calls.
+    FILES are recordings, plain or gzip, - for standard input: chat completions, Responses and Anthropic messages as request bodies, logs
+    or lists of messages; Claude Code session files; Codex rollout files; SWE-agent trajectories; collected runs; lists of calls.
 
     Budgets are left out: they are about spending, not about loops.
     """

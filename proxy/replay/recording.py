@@ -24,7 +24,8 @@ class Recording(msgspec.Struct, frozen=True):
     items: all that was said, each assistant item one answer. tools: names of the offered tools; where a log does not say, those that
     were called. tools_raw: their raw JSON. notes: by the place of the answer in `items`. restarts: places at which the history began anew
     with a summary, each with the place at which that new beginning ends: answers up to there are told again, not made. asked: the last
-    item was sent as a request, whose answer is not here.
+    item was sent as a request, whose answer is not here. follows, answer: ids of the response that a request goes on from without
+    showing it, and of the one it got.
     """
 
     id: str
@@ -35,6 +36,8 @@ class Recording(msgspec.Struct, frozen=True):
     notes: Mapping[int, Note] = {}
     restarts: Mapping[int, int] = {}
     asked: bool = False
+    follows: str | None = None
+    answer: str | None = None
 
     @property
     def calls(self) -> int:
@@ -54,21 +57,27 @@ def newest(snapshots: Sequence[Recording]) -> list[Recording]:
     """
     kept: dict[int, Recording] = {}
     ends: dict[int, int] = {}
+    answers: dict[str, int] = {}
     for number, snapshot in enumerate(snapshots):
         chain = _chain(snapshot.items)
         known = next(((mark, end) for mark, end in reversed(chain) if mark in ends), None)
-        if known is None:
-            place, kept[number] = number, snapshot
-        else:
+        if snapshot.follows in answers:
+            place = answers[snapshot.follows]
+            kept[place] = _continued(kept[place], snapshot, sum(1 for item in snapshot.items if item.role is Role.SYSTEM))
+        elif known is not None:
             place = ends.pop(known[0])
             kept[place] = _continued(kept[place], snapshot, known[1])
-        if chain:
+        else:
+            place, kept[number] = number, snapshot
+        if snapshot.answer is not None:
+            answers[snapshot.answer] = place
+        if chain and snapshot.follows is None:
             ends[chain[-1][0]] = place
     return list(kept.values())
 
 
 def _continued(earlier: Recording, later: Recording, shared: int) -> Recording:
-    """shared: how many items of the later one the earlier one holds too."""
+    """shared: how many items at the beginning of the later one the earlier one holds too."""
     moved = len(earlier.items) - shared
     notes = {place + moved: note for place, note in later.notes.items() if place >= shared}
     return msgspec.structs.replace(

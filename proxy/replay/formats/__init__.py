@@ -13,16 +13,18 @@ from proxy.replay.document import Document, Fault, Value, decode
 from proxy.replay.formats.calls import Calls
 from proxy.replay.formats.chat import ChatLog
 from proxy.replay.formats.claude_code import ClaudeCode
+from proxy.replay.formats.codex import Codex
 from proxy.replay.formats.corpus import Corpus
 from proxy.replay.formats.format import Format
 from proxy.replay.formats.messages import MessagesLog
+from proxy.replay.formats.responses import ResponsesLog
 from proxy.replay.formats.swe_agent import SweAgent
 from proxy.replay.recording import Recording, Unreadable, newest
 
 _LOOKED_AT = 64  # values from which a format is told: session files may begin with entries that many formats could have
 
 
-FORMATS: tuple[Format, ...] = (Corpus(), SweAgent(), ClaudeCode(), MessagesLog(), ChatLog(), Calls())
+FORMATS: tuple[Format, ...] = (Corpus(), SweAgent(), ClaudeCode(), Codex(), ResponsesLog(), MessagesLog(), ChatLog(), Calls())
 
 
 class Reading(msgspec.Struct, frozen=True):

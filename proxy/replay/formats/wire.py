@@ -6,7 +6,7 @@ from typing import Any
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.models import Item, Role
-from proxy.replay.formats.entries import encoded, quoted_text
+from proxy.replay.formats.entries import encoded, name_of, quoted_text
 from proxy.replay.recording import Note, Recording, Unreadable
 
 # Members in which gateways and tracers keep the request, and the response.
@@ -47,4 +47,7 @@ def recorded(dialect: Dialect, id: str, body: Found, answer: Found | None = None
         notes[len(items)] = Note(read.usage, choice.finish)
         items.append(Item(Role.ASSISTANT, quoted_text(choice.text), choice.calls))
     asked = "model" in body and not notes
-    return Recording(id, tuple(items), request.tools, request.tools_raw, request.model, notes, asked=asked)
+    follows, answered = name_of(body, "previous_response_id"), read.id if read is not None else None
+    return Recording(
+        id, tuple(items), request.tools, request.tools_raw, request.model, notes, asked=asked, follows=follows, answer=answered
+    )
