@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{given.folder}: no recorded runs there; name a folder that holds *.jsonl or *.jsonl.gz, as in make accuracy RUNS=my/runs"
         )
     runs = judged(files, labels_in(given.folder), given.unread or UNREAD)
-    print(listing(runs, given.list) if given.list else report(runs))
+    print(listing(runs, given.list) if given.list else short(runs, given.short) if given.short else report(runs))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER, help=f"default: {FOLDER}")
     parser.add_argument("--unread", action="append", metavar="GLOB", help=f"files whose unlabelled runs nobody has read; default: {UNREAD}")
     parser.add_argument("--list", choices=tuple(WAYS), help="every run that this way of counting stops or nudges, one a line")
+    parser.add_argument("--short", choices=tuple(WAYS), help="where each run without a label is stopped, by experiment: number@call")
     return parser
 
 
@@ -176,6 +177,17 @@ def listing(runs: Iterable[Judged], way: str) -> str:
                 f"{run.source} {run.id} {run.kind} {mark.act} at {mark.call} of {walk.calls}: {mark.reason} {mark.tool} x{mark.count}"
             )
     return "\n".join(lines)
+
+
+def short(runs: Iterable[Judged], way: str) -> str:
+    """The stopped runs that nobody has labelled: a line for all whose ids differ in what follows their last hyphen."""
+    lines: dict[str, list[str]] = {}
+    for run in runs:
+        stop = run.stop(way)
+        if run.kind is Kind.UNREAD and stop is not None:
+            experiment, _, number = run.id.rpartition("-")
+            lines.setdefault(experiment or run.source, []).append(f"{number}@{stop.call}")
+    return "\n".join(f"{experiment}: {' '.join(stops)}" for experiment, stops in lines.items())
 
 
 if __name__ == "__main__":

@@ -50,6 +50,13 @@ def test_the_runs_behind_the_tables_can_be_listed(folder: Path, capsys: pytest.C
     ]
 
 
+def test_stopped_runs_without_a_label_can_be_listed_in_short(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By experiment: everything before the last hyphen of an id."""
+    (folder / "intercode_y.jsonl").write_text("\n".join(json.dumps(run(f"ic-base-{number}", *["a"] * 6)) for number in (1, 2)))
+    main([str(folder), "--short", "no_progress"])
+    assert capsys.readouterr().out == "ic-base: 1@5 2@5\n"
+
+
 def test_a_folder_without_runs_is_named(tmp_path: Path) -> None:
     """The data is not part of the project."""
     with pytest.raises(SystemExit, match=r"no recorded runs there; name a folder that holds \*\.jsonl"):
