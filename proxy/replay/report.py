@@ -41,6 +41,7 @@ def _run(row: Row) -> dict[str, Any]:
         "calls": walk.calls,
         "nudges": [msgspec.structs.asdict(mark) for mark in walk.of(Act.NUDGE)],
         "left_out_of_messages": [msgspec.structs.asdict(mark) for mark in walk.of(Act.PRUNE)],
+        "texts_mended": [msgspec.structs.asdict(mark) for mark in walk.of(Act.MEND)],
         "stops": [msgspec.structs.asdict(mark) for mark in walk.of(Act.STOP)],
         "tokens": walk.tokens,
         "tokens_saved": walk.saved,

@@ -25,15 +25,16 @@ _KEY = 1
 
 
 class Act(StrEnum):
-    """What Lastcall would have done: told the model, left calls out of a message, or ended the run."""
+    """What Lastcall would have done: told the model, left calls out of a message, mended its text, or ended the run."""
 
     NUDGE = "nudge"
     PRUNE = "prune"
+    MEND = "mend"
     STOP = "stop"
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where it would have acted: after (nudge) or at (prune, stop) the recording's call number `call`, in answer number `turn`, from 1.
+    """Where it would have acted: after (nudge, mend) or at (prune, stop) the recording's call number `call`, in answer `turn`, from 1.
 
     tool, count, limit: what was found, how often, and the stop rung.
     """
@@ -132,7 +133,7 @@ class _Walker:
         if plan.serve is Serve.FORWARD:
             verdict = judge(case, _answer(item, note), plan.counts)
             self._mark_verdict(verdict)
-        conclude(case, self._result(plan, verdict, item))
+        conclude(case, self._result(plan, verdict, item, note))
         self._data = dump(case.record)
         self._spend(plan, verdict, item, note)
         self._calls += len(item.calls)
@@ -153,28 +154,35 @@ class _Walker:
         return case, plan
 
     def _mark_verdict(self, verdict: Verdict) -> None:
-        if verdict.drop:
-            first = min(position for _, position in verdict.drop)
-            self._mark(Act.PRUNE if verdict.stop is None else Act.STOP, verdict.finding, self._calls + first + 1)
+        """At the first call that the answer would have lost; for what it said, after the calls so far."""
+        lost = min((position + 1 for _, position in verdict.drop), default=0)
+        if verdict.stop is not None:
+            self._mark(Act.STOP, verdict.finding, self._calls + lost)
+        elif verdict.drop:
+            self._mark(Act.PRUNE, verdict.finding, self._calls + lost)
+        elif verdict.flaw is not None:
+            self._mark(Act.MEND, verdict.finding, self._calls)
 
     def _mark(self, act: Act, finding: Finding | None, call: int) -> None:
         if finding is not None:
             self._marks.append(Mark(act, call, self._turns, finding.reason, finding.tool, finding.count, finding.stop_at))
 
-    def _result(self, plan: Admission, verdict: Verdict, item: Item) -> Result:
+    def _result(self, plan: Admission, verdict: Verdict, item: Item, note: Note) -> Result:
         """What is written into the record: in the place of a stopped answer stands a conclusion without calls, or an error."""
         stopped = plan.serve is not Serve.FORWARD or verdict.stop is not None
         blocked = stopped and self._policy.on_stop is OnStop.ERROR
+        calls = () if stopped else tuple(call for at, call in enumerate(item.calls) if (0, at) not in verdict.drop)
         return Result(
             ended=self._turns + 0.5,
             full=True,
-            calls=() if stopped else tuple(call for at, call in enumerate(item.calls) if (0, at) not in verdict.drop),
+            calls=calls,
             answered=not blocked,
             blocked=blocked,
             own=plan.serve is Serve.FORWARD,
             nudge=plan.nudge,
             stop=plan.stop or verdict.stop,
-            dropped=verdict.finding.calls if verdict.finding is not None and verdict.drop else frozenset(),
+            dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
+            said=None if stopped else Choice(text_of(item.content), calls, note.finish),
         )
 
     def _spend(self, plan: Admission, verdict: Verdict, item: Item, note: Note) -> None:

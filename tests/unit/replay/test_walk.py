@@ -103,6 +103,22 @@ def test_after_a_compaction_the_run_goes_on() -> None:
     assert "nudge" in decisions
 
 
+def test_what_an_agent_says_again_and_again_is_told_and_stopped_too() -> None:
+    """Texts without calls, between a client's own remarks; as for a live agent."""
+    text, remark = "I will now look at the settings and then tell you what I found.", user("[ERROR] You did not use a tool")
+    found = walked(ASK, *[turn for _ in range(7) for turn in (said(text), remark)])
+    assert [(str(mark.act), mark.turn, mark.reason) for mark in found.marks] == [
+        ("nudge", 4, "repeated_text"),
+        ("stop", 5, "repeated_text"),
+    ]
+
+
+def test_markup_in_a_text_would_be_mended() -> None:
+    """Where no tool can be called."""
+    found = walk(Recording("r", request(ASK, said('<tool_call>\n{"name": "ls"}'), tools=()).items), Policy(), prints_for(Policy()))
+    assert [(str(mark.act), mark.reason) for mark in found.marks] == [("mend", "tool_markup")]
+
+
 def test_the_policy_decides_as_if_it_were_enforced() -> None:
     """Observing, counting otherwise, with other ladders."""
     steps = [call for number in range(6) for call in (called(), called("edit", {"n": number}))]
