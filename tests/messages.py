@@ -6,6 +6,7 @@ text, thinking that was not written after what now stands before it.
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -101,7 +102,7 @@ def events(message: dict[str, Any]) -> list[bytes]:
                 written.append(delta(index, type="signature_delta", signature=block["signature"]))
             case "text":
                 written.append(event("content_block_start", index=index, content_block={"type": "text", "text": ""}))
-                written += [delta(index, type="text_delta", text=word) for word in block["text"].split(" ")]
+                written += [delta(index, type="text_delta", text=piece) for piece in re.findall(r"\S*\s*", block["text"]) if piece]
             case _:
                 written.append(event("content_block_start", index=index, content_block=block | {"input": {}}))
                 arguments = json.dumps(block["input"])
@@ -219,7 +220,7 @@ def turn_of(status: int, headers: Mapping[str, str], body: bytes) -> Turn:
                 block, delta = content[last["index"]], last["delta"]
                 match delta["type"]:
                     case "text_delta":
-                        block["text"] += delta["text"] if not block["text"] or delta["text"].startswith("\n") else " " + delta["text"]
+                        block["text"] += delta["text"]
                     case "thinking_delta":
                         block["thinking"] += delta["thinking"]
                     case "signature_delta":

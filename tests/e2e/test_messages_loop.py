@@ -96,3 +96,19 @@ async def test_work_passes_to_the_byte(http: aiohttp.ClientSession, stream: bool
     assert [turn.body for turn in turns] == upstream.sent
     assert [turn.action for turn in turns] == ["allow"] * 4
     assert {request.header("anthropic-version") for request in upstream.asked} == {"2023-06-01"}
+
+
+async def test_a_text_cut_while_it_is_written_ends_well(http: aiohttp.ClientSession) -> None:
+    """Its block is closed, another says why; a person goes on."""
+    endless = Says("I will check the file once more and then report back to you. " * 400)
+    model = Strict(turn=lambda asked: Says("Fine.") if b"Something else" in asked.body else endless)
+    async with upstream_running(model) as upstream, running(upstream.url) as proxy:
+        agent = Agent(http, proxy.v1, stream=True)
+        cut = await agent.ask()
+        agent.take(cut)
+        agent.say("Something else, please.")
+        after = await agent.ask()
+
+    assert [block["type"] for block in cut.content] == ["thinking", "text", "text"]
+    assert cut.content[-1]["text"].startswith("[lastcall stop]")
+    assert (after.text, model.refused) == ("Fine.", [])
