@@ -151,12 +151,13 @@ class MemoryStore:
         now = self._clock()
         place = place_of(after)
         found: list[Listed] = []
-        behind = place is None
         for key, entry in reversed(self._sessions.items()):
-            if place is not None and not behind:
-                # Whoever was used at the same instant stands on either side of the place.
-                behind = entry.seen < place[0] or key == place[1]
-                if key == place[1] or not behind:
+            if place is not None:
+                # Of those used at the same instant, the ones up to the place were on the page before.
+                if (entry.seen, key) == place:
+                    place = None
+                    continue
+                if entry.seen >= place[0]:
                     continue
             if entry.listing is None or entry.expires <= now or not matches(entry.listing, tenant, search):
                 continue

@@ -92,6 +92,18 @@ async def test_pages_follow_each_other(store: Store, tenant: str) -> None:
     assert await store.page(tenant=tenant + "'") == Page((), "")
 
 
+async def test_pages_stay_in_place_while_sessions_are_used(store: Store, tenant: str) -> None:
+    """Whoever moves to the front is not met again further on, and nobody else is missed or met twice."""
+    sessions = [await listed(store, tenant, f"run {i}", ttl=0.4) for i in range(6)]
+    first = await store.page(count=2, tenant=tenant)
+    await until_expired(store, os.urandom(16), 0.15)
+    await store.commit(sessions[4], record=b"r2", version=1, settlements=(), links=(), ttl=60.0, listing=Listing(tenant, "run 4"))
+    rest = await store.page(count=9, tenant=tenant, after=first.after)
+
+    assert [one.session for one in first.sessions] == [sessions[5], sessions[4]]
+    assert [one.session for one in rest.sessions] == sessions[3::-1]
+
+
 async def test_labels_are_searched(store: Store, tenant: str) -> None:
     """For any part, as it is written; across pages."""
     odd = await listed(store, tenant, "50% [of] it.*\x1f")

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store import Account, Committed, GuardedStore, Listing, Opened, Reservation, Settlement
+from proxy.store import Account, Amendment, Committed, GuardedStore, Listing, Mark, Opened, Page, Reservation, Settlement
 from proxy.store.contract import SETTLED_SECONDS
 from proxy.store.memory import MemoryStore
 
@@ -124,6 +124,10 @@ async def test_answers_pass_through(guarded: Guarded) -> None:
 
     assert (opened.step, await guarded.store.find([b"link"])) == (1, b"session")
     assert await guarded.store.renew(b"session", RESERVATION.lease, (), 60.0)
+    assert (await guarded.store.amend(Account(b"session"), Amendment(mark=Mark.PAUSED), 60.0)).mark is Mark.PAUSED
+    assert [look and look.mark for look in await guarded.store.peek([Account(b"session")])] == [Mark.PAUSED]
+    assert await guarded.store.page(tenant="nobody") == Page((), "")
+    assert await guarded.store.usage(b"team", ["2026-11-29"]) == []
     assert guarded.store.up
     assert guarded.changes == []
 
@@ -275,6 +279,24 @@ async def test_settlements_survive_an_outage(guarded: Guarded) -> None:
     await guarded.settle("b", "c")
 
     assert await guarded.steps() == 3
+
+
+async def test_accounts_are_charged_after_an_outage_too(guarded: Guarded) -> None:
+    """What is owed to a team is delivered with what is owed to the session."""
+    team = Account(b"team", (), team=True)
+    await guarded.fall()
+    with pytest.raises(StoreUnavailable):
+        await guarded.store.commit(
+            b"session", record=b"r", version=0, settlements=[Settlement("a", 1, 100, 10, 1000, accounts=(team,))], links=(), ttl=60.0
+        )
+    guarded.inner.mood = content
+    guarded.time.now += 1.0
+    await guarded.store.ping()
+    await guarded.store.close()
+    (look,) = await guarded.inner.peek([team])
+
+    assert look is not None
+    assert (look.ledger.steps, look.ledger.tokens) == (1, 110)
 
 
 async def test_a_cancelled_commit_is_settled_later(guarded: Guarded) -> None:

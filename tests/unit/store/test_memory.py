@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 from typing import Any
 
-from proxy.store import Ceiling, Reservation, Settlement, Unit
+from proxy.store import Account, Ceiling, Reservation, Settlement, Unit
 from proxy.store import memory as module
 from proxy.store.contract import SETTLED_SECONDS
 from proxy.store.memory import MemoryStore
@@ -166,3 +166,15 @@ async def test_an_idle_session_weighs_little_more_than_its_record() -> None:
 
     assert fresh < 8 * 1024
     assert idle < store._bytes / sessions < 5 * 1024
+
+
+async def test_a_teams_usage_is_kept_for_its_newest_days() -> None:
+    """As many as its ledger is kept for; what came late for an older one goes first."""
+    store = store_at(Time())
+    team = Account(b"team", (), team=True)
+    days = [f"{2000 + i // 300}-{i % 300:03}" for i in range(module._USAGE_DAYS + 1)]
+    for day in days[::-1]:
+        paid = Settlement(day, 1, 1, 1, 1, accounts=(team,), model="gpt-4o", day=day)
+        await store.commit(b"a", record=None, version=0, settlements=[paid], links=(), ttl=TTL)
+
+    assert [row.day for row in await store.usage(b"team", days)] == days[1:]
