@@ -10,9 +10,11 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -25,6 +27,9 @@ from proxy.keys import KEY_BYTES, digest_of, new_key
 from proxy.overview import in_force, warnings
 from proxy.policy import Counting, policy_of
 from proxy.pricelist import prices_of
+from proxy.report import report_of
+from proxy.report import summary as report_summary
+from proxy.report import table as report_table
 from proxy.source import Source
 
 DEFAULT_FILE = Path("config.yaml")
@@ -189,6 +194,23 @@ def replay(
         sys.exit(work.run(files, policy, every=every, as_json=as_json))
     except OSError as error:
         raise click.UsageError(f"cannot read {error.filename}: {error.strerror}") from None
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.File("rb"))
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def report(files: tuple[BinaryIO, ...], as_json: bool) -> None:
+    """Say what Lastcall did, or in observe mode would have done.
+
+    FILES are its logs, - for standard input, in the order in which they were written.
+    """
+    found = report_of(line for file in files for line in file)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    if found.rows:
+        Console(width=None if sys.stdout.isatty() else 160).print(report_table(found), "")
+    click.echo(report_summary(found))
 
 
 def _greeting(url: str, config: Config, file: Path | None) -> str:

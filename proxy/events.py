@@ -75,15 +75,20 @@ class FindingSeen(msgspec.Struct, frozen=True, gc=False):
 
 
 class NudgeEnded(msgspec.Struct, frozen=True, gc=False):
-    """A nudged run came to its end. outcome: a `NudgeOutcome`; recovered means an answer of its own."""
+    """A run that reached a nudge came to its end. outcome: a `NudgeOutcome`; recovered means an answer of its own.
+
+    nudged: its model was told; it was not in a run that was held out, or only observed.
+    """
 
     outcome: str
+    nudged: bool = True
 
 
 class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One exchange, from request to settled answer. Emitted once for every request on a judged route.
 
-    dialect: `chat`, …. model: as asked (telemetry maps it to a closed set). action: in observe mode what would have been done.
+    dialect: `chat`, …. run: number of the message that the lane's run began at. model: as asked (telemetry maps it to a closed
+    set). action: in observe mode what would have been done.
     tool/count/limit describe the loop, where there is one. status: HTTP status sent, 499 when the client left first. outcome: an
     `Outcome`. Seconds are wall time: overhead is what Lastcall added before the upstream was asked; upstream_seconds from there to its
     last byte; first_byte_seconds from the request to the first byte for the client (None when there was none). pruned: tool calls left
@@ -99,6 +104,7 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     lane: int
     step: int
     action: Action
+    run: int = 0
     reason: Reason | None = None
     mode: str = "enforce"
     tool: str | None = None

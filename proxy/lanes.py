@@ -38,7 +38,7 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     """What the request says beside its history. lane: hash of an explicit lane id, 0 without. named: the client named the session.
 
     retry: the client marked it as a retry. began: epoch seconds. in_flight: seeds of the session's other requests under way. client: what
-    is known of it. side: it says that this is no turn of its agent.
+    is known of it. side: it says that this is no turn of its agent. session: the session's key.
     """
 
     lane: int = 0
@@ -48,6 +48,7 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     in_flight: tuple[int, ...] = ()
     client: Known = STRANGER
     side: bool = False
+    session: bytes = b""
 
 
 class Place(msgspec.Struct, gc=False):
@@ -414,6 +415,14 @@ def asked_mark(history: History, asker: Asker) -> int:
     return history.same ^ asker.lane
 
 
+def unheard(record: Record, history: History, asker: Asker) -> int:
+    """How many empty answers this very history was given already, to a client that does not keep them."""
+    if not asker.named or asker.retry:
+        return 0
+    mark = asked_mark(history, asker)
+    return sum(given.same == mark and given.empty and given.ended <= asker.began for given in record.given)
+
+
 def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
     """Answers already delivered in full to this very history, by a client that keeps none or is stuck: their calls count as made."""
     if not asker.named or asker.retry:
@@ -421,12 +430,12 @@ def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
     return [
         Step(_entries(record, given))
         for given in record.given
-        if given.same == asked_mark(history, asker) and not given.cut and given.ended <= asker.began
+        if given.same == asked_mark(history, asker) and given.calls and not given.cut and given.ended <= asker.began
     ]
 
 
 def _latest(record: Record) -> tuple[Entry, ...]:
-    delivered = [given for given in record.given if not given.cut]
+    delivered = [given for given in record.given if given.calls and not given.cut]
     return _entries(record, delivered[-1]) if delivered else ()
 
 

@@ -215,7 +215,7 @@ def why_flaw(finding: Finding) -> str:
     """What was wrong with one answer's text, in one clause."""
     match finding.reason:
         case Reason.TOOL_MARKUP:
-            return "the model wrote a tool call as text where no tool can be called"
+            return "the model wrote a tool call as text"
         case Reason.REPEATED_TEXT:
             return "the model wrote one passage again and again"
         case _:

@@ -90,11 +90,15 @@ class ToolRule:
 
 @dataclass(frozen=True, slots=True)
 class NudgeRule:
-    """max_per_run nudges; text replaces the built-in wording; keep: sent again at its place in later requests."""
+    """max_per_run nudges; text replaces the built-in wording; keep: sent again at its place in later requests.
+
+    holdout: share of the runs whose model is not told, to compare them with the others.
+    """
 
     max_per_run: int = 1
     text: str | None = None
     keep: bool = True
+    holdout: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +156,7 @@ class Policy:
     nudge: NudgeRule = NudgeRule()
     on_stop: OnStop = OnStop.WRAP_UP
     wrap_up: WrapUpRule = WrapUpRule()
+    repair_calls: bool = False
     stages: dict[str, Expectation] = field(default_factory=dict)
     budgets: Budgets = Budgets()
     unpriced: Unpriced = Unpriced.ALLOW
@@ -196,6 +201,7 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
     "canonical": Canonical,
     "finish_tools": tuple,
     "on_stop": OnStop,
+    "repair_calls": bool,
     "unpriced": Unpriced,
 }
 _Rule = TypeVar("_Rule", NudgeRule, WrapUpRule)

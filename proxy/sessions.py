@@ -418,7 +418,7 @@ def _label(key: bytes) -> str:
 
 def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int, ...]) -> Asker:
     identity = session.identity
-    return Asker(_lane_mark(session), named, identity.retry, began, in_flight, identity.client, identity.side)
+    return Asker(_lane_mark(session), named, identity.retry, began, in_flight, identity.client, identity.side, session.key)
 
 
 def _lane_mark(session: Session) -> int:

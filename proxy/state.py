@@ -112,7 +112,7 @@ class Lane(msgspec.Struct, array_like=True):
 class Given(msgspec.Struct, array_like=True):
     """An answer with calls that was delivered in full: to which history, when (epoch seconds), its calls, their names' indices.
 
-    cut: it was not delivered in full after all; a marked retry that is takes its place.
+    cut: it was not delivered in full after all; a marked retry that is takes its place. empty: it said nothing, which is remembered too.
     """
 
     same: int
@@ -120,6 +120,7 @@ class Given(msgspec.Struct, array_like=True):
     calls: list[int]
     names: list[int]
     cut: bool = False
+    empty: bool = False
 
 
 class Relapse(msgspec.Struct, array_like=True):

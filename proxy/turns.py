@@ -5,6 +5,7 @@ lane last rested: what is asked again after a while is asked on purpose.
 """
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -45,6 +46,21 @@ def goes_on(finish: str | None) -> bool:
 def known_tools(request: Request, history: History) -> frozenset[str]:
     """The tools that an answer may speak of: offered now or called before."""
     return frozenset(request.tools).union(*[[call.name for call in made] for made in history.messages.made])
+
+
+def schemas_of(request: Request) -> dict[str, dict[str, Any]]:
+    """The JSON schema of each offered tool's arguments, by its name, as every dialect writes them."""
+    try:
+        offered = msgspec.json.decode(request.tools_raw)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for tool in offered if isinstance(offered, list) else ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        if isinstance(function, dict) and function.get("name") in request.tools:
+            schema = function.get("parameters", function.get("input_schema"))
+            found[function["name"]] = schema if isinstance(schema, dict) else {}
+    return found
 
 
 def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], prints: Fingerprints, *, cut: bool) -> Turn:

@@ -57,7 +57,6 @@ __all__ = [
 # Keys and detectors of the design that come with a later version.
 _LATER = frozenset(
     {
-        *("holdout",),
         *("scattered_call", "unknown_tool", "repeated_error", "tool_failures", "repeated_output", "poll"),
     }
 )

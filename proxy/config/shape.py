@@ -21,6 +21,7 @@ from proxy.config.values import (
     Port,
     ProxyUrl,
     Rung,
+    Share,
     Size,
     StoreUrl,
     Template,
@@ -238,6 +239,8 @@ class NudgeConfig(Section):
     """Wording instead of the built-in one, with {tool}, {count}, {result}, {finish_tool}, {reason}."""
     keep: bool = True
     """Sent again at its place in later requests, so that the model still sees it; false sends it once."""
+    holdout: Share = 0.0
+    """Share of the runs that are not nudged, chosen by chance, to compare what becomes of them with the others."""
 
 
 class WrapUpConfig(Section):
@@ -324,6 +327,8 @@ class PolicyRules(Section):
     on_stop: Literal["wrap_up", "message", "error"] = "wrap_up"
     """What a stopped client gets: a last answer by the model, a message by Lastcall, or HTTP 400."""
     wrap_up: WrapUpConfig = WrapUpConfig()
+    repair_calls: bool = False
+    """Whether a call that a model wrote as text, whole and of a tool that is offered, is given as the call it means."""
     stages: Annotated[dict[Name, StageConfig], BeforeValidator(_none_is_empty, json_schema_input_type=dict[Name, StageConfig] | None)] = {}
     """What answers must be like in the stages that requests name with x-lastcall-stage."""
     budgets: BudgetsConfig = BudgetsConfig()

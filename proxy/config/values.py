@@ -247,6 +247,14 @@ Deadline = Annotated[
         json_schema_input_type=float | str,
     ),
 ]
+
+
+def _share(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise fault(f"{shown(value)} is no share; use a number from 0 to 1, such as 0.1 for every tenth run")
+    return float(value)
+
+
 whole_limit = _Whole(0, _LARGEST, "use a whole number, 0 for none at all, or null for no limit")
 Limit = Annotated[int, BeforeValidator(whole_limit)]
 Money = Annotated[
@@ -261,6 +269,7 @@ KeyDigest = Annotated[str, BeforeValidator(_key_digest)]
 TimeZone = Annotated[str, BeforeValidator(_zone)]
 Rung = Annotated[int, BeforeValidator(_Whole(2, 10_000, "use a whole number from 2 to 10000, or null for no such rung"))]
 FirstRung = Annotated[int, BeforeValidator(_Whole(1, 10_000, "use a whole number from 1 to 10000, or null for no such rung"))]
+Share = Annotated[float, BeforeValidator(_share)]
 Few = Annotated[int, BeforeValidator(_Whole(0, 100, "use a whole number from 0 to 100"))]
 Tries = Annotated[int, BeforeValidator(_Whole(0, 10, "use a whole number from 0 to 10"))]
 Name = Annotated[str, BeforeValidator(_name)]

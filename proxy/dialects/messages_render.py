@@ -57,13 +57,21 @@ def stream_tail(
     if not started:
         opening = _message(head, []) | {"stop_reason": None, "stop_sequence": None, "usage": spent | {"output_tokens": 0}}
         events.append({"type": "message_start", "message": opening})
+    said = _paragraph(text, standing)
+    if standing.open is not None and standing.blank and said:  # an empty block would be refused once it stands in a history
+        events.append(_delta(standing.open, said))
+        said = ""
     if standing.open is not None:
         events.append({"type": "content_block_stop", "index": standing.open})
-    events += _blocks(head, _paragraph(text, standing), calls, standing.next)
+    events += _blocks(head, said, calls, standing.next)
     reason = "tool_use" if calls or called else "end_turn"
     events.append({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": spent})
     events.append({"type": "message_stop", **lastcall.member(notice)})
     return b"".join([_event(event) for event in events])
+
+
+def _delta(index: int, said: str) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": said}}
 
 
 def _paragraph(text: str, standing: Standing) -> str:

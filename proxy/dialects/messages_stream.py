@@ -21,12 +21,13 @@ END = b"message_stop"
 class Standing(Struct, frozen=True, gc=False):
     """How far a stream has come. next: the number of the next block; open: the number of the one that is not closed yet.
 
-    spoke: text was among what came.
+    spoke: text was among what came. blank: the open block is a text that says nothing yet.
     """
 
     next: int = 0
     open: int | None = None
     spoke: bool = False
+    blank: bool = False
 
 
 class _Delta(Struct, gc=False):
@@ -153,7 +154,8 @@ class MessagesReader:
     def _open(self, block: Block, index: int | None) -> None:
         number = self._standing.next if index is None else index
         spoke = self._standing.spoke or bool(text(block.text))
-        self._standing = Standing(max(number + 1, self._standing.next), number, spoke)
+        blank = block.type == TEXT and not text(block.text)
+        self._standing = Standing(max(number + 1, self._standing.next), number, spoke, blank)
         if block.type == CALL:
             self._called = True
             name = text(block.name) or ""

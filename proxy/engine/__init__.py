@@ -7,7 +7,7 @@ came of it. All three are pure: the record they change is the caller's own copy,
 
 from proxy.engine.admission import admit, edits_again, edits_of
 from proxy.engine.case import Admission, Case, Flaw, Result, Serve, Verdict
-from proxy.engine.flaw import watch_of
+from proxy.engine.flaw import repair_of, repaired, watch_of
 from proxy.engine.notice import notice_of
 from proxy.engine.outcome import conclude
 from proxy.engine.verdict import judge, runaway
@@ -25,6 +25,8 @@ __all__ = [
     "edits_of",
     "judge",
     "notice_of",
+    "repair_of",
+    "repaired",
     "runaway",
     "watch_of",
 ]

@@ -128,10 +128,13 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
     if new is None or (again is None and len(given) >= policy.nudge.max_per_run):
         return
     plan.nudge = _nudge(new, case)
-    if plan.nudge is not None:
-        plan.action, plan.reason, plan.finding = Action.NUDGE, new.reason, new
-        plan.tool, plan.count, plan.limit = new.tool, new.count, new.stop_at
-        plan.seen = (FindingSeen(new.reason, Action.NUDGE),)
+    if plan.nudge is None:
+        return
+    plan.seen = (FindingSeen(new.reason, Action.NUDGE),)
+    if plan.nudge.held:
+        return
+    plan.action, plan.reason, plan.finding = Action.NUDGE, new.reason, new
+    plan.tool, plan.count, plan.limit = new.tool, new.count, new.stop_at
 
 
 def _may_nudge(finding: Finding, case: Case) -> bool:
@@ -151,7 +154,17 @@ def _may_say(case: Case) -> bool:
 def _nudge(finding: Finding, case: Case) -> Nudge | None:
     given = [nudge.at for nudge in case.place.nudges() if finding.calls & set(nudge.calls)]
     at = min([len(case.place.trail.steps), *given])
-    return _note(case, finding.reason, finding.tool, finding.count, finding.calls, at)
+    nudge = _note(case, finding.reason, finding.tool, finding.count, finding.calls, at)
+    if nudge is not None:
+        nudge.held = _is_held_out(case)
+    return nudge
+
+
+def _is_held_out(case: Case) -> bool:
+    """Whether the run is one of those that are left alone for comparison: by chance, and the same on every replica."""
+    lane, asker = case.place.lane, case.asker
+    drawn = case.prints.digest(b"holdout", asker.session, lane.seed.to_bytes(8, "little"), case.place.run.to_bytes(4, "little"))
+    return drawn < case.policy.nudge.holdout * 2**64
 
 
 def _note(
@@ -185,7 +198,12 @@ def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
     nudges = [*lane.nudges, new] if policy.nudge.keep else [new]
     inserts: list[Insert] = []
     for nudge in nudges:
-        if nudge is None or nudge.message == LOST or place_mark(request, history, case.prints, nudge.message, nudge.item) != nudge.mark:
+        if (
+            nudge is None
+            or nudge.held
+            or nudge.message == LOST
+            or place_mark(request, history, case.prints, nudge.message, nudge.item) != nudge.mark
+        ):
             continue
         item = nudge.item if nudge.message < 0 else history.messages[nudge.message].last_item
         inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))

@@ -11,13 +11,13 @@ import msgspec
 from proxy.counting import Tally
 from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
-from proxy.lanes import Asker, Place, absorb
+from proxy.lanes import Asker, Place, absorb, unheard
 from proxy.models import Action, Allowance, Choice, Edits, Finding, Reason, Request, ToolCall
 from proxy.nudge import why, why_above, why_budget, why_flaw
 from proxy.policy import Expectation, Policy, Scope
 from proxy.state import Nudge, Record, Stop
 from proxy.trail import History, asks_summary
-from proxy.turns import Turn, newest
+from proxy.turns import Turn, newest, turn_of
 
 
 class Case(msgspec.Struct):
@@ -48,7 +48,9 @@ class Case(msgspec.Struct):
 
     def turns(self) -> list[Turn]:
         """What the newest answers said, as far back as nobody said anything new."""
-        return newest(self.request, self.history, self.place.lane, self.place.run, self.prints)
+        said = newest(self.request, self.history, self.place.lane, self.place.run, self.prints)
+        silent = unheard(self.record, self.history, self.asker)
+        return said + [turn_of("", (), frozenset(), self.prints, cut=False)] * silent if silent else said
 
 
 class Serve(Enum):

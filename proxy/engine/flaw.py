@@ -3,14 +3,17 @@
 No loop of the run yet, so that the run goes on: the answer is asked for again, or what is good of it is given and said to be all.
 """
 
+import json
 import re
 
+import msgspec
+
 from proxy.engine.case import Case, Flaw
-from proxy.markup import Scanner
-from proxy.models import Answer, Finding, Reason, Role, text_of
+from proxy.markup import Scanner, spelled
+from proxy.models import Answer, Choice, Finding, Reason, Role, ToolCall, text_of
 from proxy.policy import Expectation
 from proxy.refrain import Refrain, refrain_of
-from proxy.turns import known_tools
+from proxy.turns import known_tools, schemas_of
 from proxy.watch import Watch
 
 # People who ask about markup want to see it.
@@ -42,11 +45,40 @@ def flaw_of(case: Case, answer: Answer) -> Flaw | None:
     return None
 
 
+def repaired(case: Case, answer: Answer) -> Answer | None:
+    """An answer with the calls that its text spells out, where the policy wants that; None when it spells none that can be made."""
+    choice = answer.choices[0] if len(answer.choices) == 1 else None
+    if choice is None or choice.calls or not _repairs(case):
+        return None
+    scanner = _new_scanner(case)
+    clean = scanner.feed(choice.text) + scanner.finish()
+    calls = spelled("".join(scanner.taken), schemas_of(case.request)) if scanner.leaked else None
+    if calls is None:
+        return None
+    made = tuple([ToolCall(_id(case, answer, at), name, json.dumps(arguments)) for at, (name, arguments) in enumerate(calls)])
+    return msgspec.structs.replace(answer, choices=(Choice(clean.rstrip(), made, "tool_calls"),))
+
+
+def repair_of() -> Flaw:
+    """What was wrong with an answer that was repaired."""
+    return Flaw(_finding(Reason.TOOL_MARKUP, 1), "", again=True)
+
+
+def _id(case: Case, answer: Answer, at: int) -> str:
+    """An id that no other call of the conversation has."""
+    parts = [answer.id or "", str(case.history.same), str(at)]
+    return f"call_{case.prints.digest(b'repaired', *[part.encode() for part in parts]):016x}"
+
+
+def _repairs(case: Case) -> bool:
+    return case.policy.repair_calls and case.request.may_call
+
+
 def watch_of(case: Case) -> Watch | None:
     """What a stream's text is followed with; None where nothing of it can be wrong, or an answer has several choices."""
     if case.request.choices > 1:
         return None
-    scanner = _scanner(case)
+    scanner = _new_scanner(case) if _repairs(case) else _scanner(case)
     refrain = Refrain(_asked(case)) if _cuts_refrains(case) else None
     return None if scanner is None and refrain is None else Watch(scanner, refrain)
 
@@ -54,6 +86,10 @@ def watch_of(case: Case) -> Watch | None:
 def _scanner(case: Case) -> Scanner | None:
     if case.request.may_call or Reason.TOOL_MARKUP not in case.policy.ladders:
         return None
+    return _new_scanner(case)
+
+
+def _new_scanner(case: Case) -> Scanner:
     return Scanner(known_tools(case.request, case.history), lambda sign: _is_shown(case, sign))
 
 

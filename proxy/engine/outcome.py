@@ -1,13 +1,17 @@
 """What came of an exchange, written into the record."""
 
+from collections.abc import Sequence
+
+from proxy.detectors import texts_seen
 from proxy.engine.case import Case, Result
-from proxy.events import NudgeEnded
+from proxy.events import NudgeEnded, NudgeOutcome
 from proxy.fingerprint import UNSEEN
 from proxy.lanes import LOST, Place, asked_mark, tail_marks
+from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
-from proxy.state import Given, Record, Relapse, Stop, name_index, noticed_mark
+from proxy.state import Given, Nudge, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import answer_identity
-from proxy.turns import cut_at_limit, goes_on
+from proxy.turns import cut_at_limit, goes_on, known_tools, turn_of
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
 
@@ -16,7 +20,8 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
     """Writes what came of an exchange into the record. Running it on a record that already knows changes nothing twice."""
     record, place, policy = case.record, case.place, case.policy
     lane = place.lane
-    nudged = bool(place.nudges()) or result.nudge is not None
+    given = [*place.nudges(), *([] if result.nudge is None else [result.nudge])]
+    told = policy.mode is Mode.ENFORCE and not any(nudge.held for nudge in given)
     was_open = lane.open
     said = result.nudge or result.warning
     arrived = said is not None and (result.full or policy.nudge.keep)  # one that is kept is said again in the next try
@@ -26,9 +31,9 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
         if said.budget is not None:
             record.noticed.append(noticed_mark(said.budget))
     lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
-    ended = None
+    ended: NudgeOutcome | None = None
     if result.stop is not None and place.current:
-        ended = _write_stop(record, place, result.stop, nudged)
+        ended = _write_stop(record, place, result.stop)
     stands = policy.mode is Mode.ENFORCE and place.current and lane.stop is not None
     lane.cut = not result.full or result.blocked or stands
     lane.tail = tail_marks(case.request, case.history, case.prints) if lane.cut else []
@@ -39,16 +44,32 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
         lane.refused = []
     if result.full and result.answered and not case.summarises:  # the run goes on after its summary
         lane.open = bool(result.calls) or (result.said is not None and goes_on(result.said.finish))
-        if nudged and was_open and not lane.open and lane.stop is None:
-            ended = NudgeEnded("recovered" if result.own else "stopped")
+        if lane.stop is None and _ends(case, result, given, was_open=was_open):
+            ended = NudgeOutcome.RECOVERED if result.own else NudgeOutcome.STOPPED
     if result.full and result.said is not None and cut_at_limit(result.said.finish):
         answer = answer_identity(result.said.text, result.said.calls, case.prints)
         lane.shortened = [*(known for known in lane.shortened if known != answer), answer]
     _give(case, result)
-    return ended
+    return NudgeEnded(ended, told) if given and ended is not None else None
 
 
-def _write_stop(record: Record, place: Place, stop: Stop, nudged: bool) -> NudgeEnded | None:
+def _ends(case: Case, result: Result, given: Sequence[Nudge], *, was_open: bool) -> bool:
+    """Whether an answer is the end of what a nudge was about: a run of calls ends without one, a loop of texts with another text."""
+    about_texts = [nudge for nudge in given if nudge.reason in TEXT_REASONS]
+    if len(about_texts) < len(given):
+        return was_open and not case.place.lane.open
+    said, waiting = result.said, [nudge for nudge in about_texts if not nudge.ended]
+    if said is None or not waiting:
+        return False
+    tools = known_tools(case.request, case.history)
+    turn = turn_of(said.text, said.calls, tools, case.prints, cut=cut_at_limit(said.finish))
+    going_on = {} if said.calls and not turn.cut else {finding.reason for finding in texts_seen([*case.turns(), turn], case.policy)}
+    for nudge in waiting:
+        nudge.ended = nudge.reason not in going_on
+    return all(nudge.ended for nudge in waiting)
+
+
+def _write_stop(record: Record, place: Place, stop: Stop) -> NudgeOutcome | None:
     lane = place.lane
     if lane.stop is not None:
         return None
@@ -60,7 +81,7 @@ def _write_stop(record: Record, place: Place, stop: Stop, nudged: bool) -> Nudge
     main = next((other for other in record.lanes if other.main), None)
     if not lane.main and (lane.name or (main is not None and main.head != lane.head)):
         record.stopped += 1
-    return NudgeEnded("stopped") if nudged else None
+    return NudgeOutcome.STOPPED
 
 
 def _give(case: Case, result: Result) -> None:
@@ -82,3 +103,5 @@ def _give(case: Case, result: Result) -> None:
         calls = result.calls[:_GIVEN_CALLS]
         names = [name_index(record, call.name) for call in calls]
         record.given.append(Given(mark, result.ended, [case.prints.call(c.name, c.arguments) for c in calls], names))
+    elif result.said is not None and not result.said.text.strip():
+        record.given.append(Given(mark, result.ended, [], [], empty=True))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from proxy.engine import Flaw, Serve, edits_again, edits_of, judge
+from proxy.engine import Flaw, Serve, edits_again, edits_of, judge, repair_of
 from proxy.exchange.course import Course
 from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting
@@ -89,10 +89,17 @@ class Closing:
         if again is not None:
             await self._say(again.text, again.calls)
             return
-        clean, reason = flaw.clean, flaw.finding.reason
-        if reason is not Reason.EXPECT and (flaw.again or reason is Reason.REPEATED_TEXT or not clean):
-            clean = joined([clean, cut_line(course.plan.cause)])
-        await self._say(clean.removeprefix(course.said), glue="")
+        rest, reason = _beyond(course.said, flaw.clean), flaw.finding.reason
+        if reason is Reason.EXPECT or (flaw.clean and not flaw.again and reason is Reason.TOOL_MARKUP):
+            await self._say(rest, glue="")
+        else:
+            await self._say(joined([rest, cut_line(course.plan.cause)]), glue="" if rest else "\n\n")
+
+    async def give(self, choice: Choice) -> None:
+        """Gives an answer with the calls that the model had only written as text."""
+        course = self._course
+        course.plan.mend_for(repair_of(), answered=True)
+        await self._say(_beyond(course.said, choice.text), choice.calls, glue="")
 
     async def _asked_again(self, flaw: Flaw) -> Choice | None:
         """The answer without a flaw, of as many tries as the policy gives and no budget refuses; None without one."""
@@ -158,3 +165,8 @@ class Closing:
         started = course.spoken is not None
         tail = course.dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices, sent=course.sent)
         await reply.write(tail, more=False)
+
+
+def _beyond(said: str, text: str) -> str:
+    """What of a text has not gone out; blanks at its end, which went out already, may be missing in it."""
+    return text[len(said) :] if text.startswith(said) else ""

@@ -84,6 +84,7 @@ class Course(msgspec.Struct):
             model=session.request.model,
             session=session.label,
             lane=lanes.index(lane) if lane in lanes else 0,
+            run=session.place.run,
             step=session.opened.step if session.opened is not None else len(session.history.messages) + 1,
             action=plan.action,
             reason=plan.reason or self.reason,

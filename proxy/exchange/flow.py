@@ -8,7 +8,7 @@ import msgspec
 from proxy.calls import Calls, Refusal, is_stream
 from proxy.client import Client, ClientGone
 from proxy.dialects import Dialect
-from proxy.engine import Result, Serve, Verdict, admit, judge, watch_of
+from proxy.engine import Result, Serve, Verdict, admit, judge, repaired, watch_of
 from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.exchange.closing import JSON, Closing
@@ -134,18 +134,27 @@ class Exchange:
         body = await response.read()
         answer = self._dialect.read_answer(body)
         self._course.calls.complete(answer)
-        verdict = self._judge(answer)
+        repair = self._repaired(answer)
+        verdict = self._judge(repair or answer)
         if verdict.stop is not None:
             await self._closing.stop(answer)
             return
         if verdict.flaw is not None:
             await self._closing.mend(answer, verdict.flaw)
             return
+        if repair is not None:
+            await self._closing.give(_pruned(repair, verdict).choices[0])
+            return
         if verdict.drop:
             body = self._dialect.prune(body, verdict.drop, self._course.notice(pruned=True))
             answer = _pruned(answer, verdict)
         self._went_through(answer)
         await self._reply.whole(response.status, response.headers, body)
+
+    def _repaired(self, answer: Answer) -> Answer | None:
+        """The answer with the calls that it only wrote as text, where the policy wants that."""
+        session = self._course.session
+        return None if session.policy.mode is Mode.OBSERVE else repaired(session, answer)
 
     def _judge(self, answer: Answer) -> Verdict:
         """What the calls of an answer amount to; in observe mode it is only noted."""
@@ -212,6 +221,8 @@ class Exchange:
         course.calls.complete(answer)
         if forward.cut and not forward.holding:
             answer = _said_alone(answer, forward.said)
+        repair = self._repaired(answer) if forward.holding and not forward.called else None
+        answer = repair or answer
         observed = course.session.policy.mode is Mode.OBSERVE and not self._whole_sent
         verdict = self._judge(answer) if forward.holding or forward.cut or observed else Verdict()
         self._note_sent(forward, answer)
@@ -219,6 +230,8 @@ class Exchange:
             await self._closing.stop(answer)
         elif verdict.flaw is not None:
             await self._closing.mend(answer, verdict.flaw)
+        elif repair is not None:
+            await self._closing.give(_pruned(repair, verdict).choices[0])
         elif verdict.drop:
             course.plan.stop = verdict.stop  # what went out of this message cannot be taken back: the run ends after it
             await self._rest_of_pruned(forward, _pruned(answer, verdict))

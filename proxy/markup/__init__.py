@@ -1,12 +1,13 @@
 """Tool-call markup that a model wrote into its text instead of making a call: found, and taken out.
 
 `families` knows how each family of models leaks, `scanner` finds it in a text that may still be coming, `shapes` is what both are
-written in.
+written in; `calls` reads back what was meant.
 """
 
+from proxy.markup.calls import spelled
 from proxy.markup.scanner import LONGEST_SIGN, Scanner
 
-__all__ = ["LONGEST_SIGN", "Scanner", "leaked", "without_markup"]
+__all__ = ["LONGEST_SIGN", "Scanner", "leaked", "spelled", "without_markup"]
 
 
 def without_markup(text: str, names: frozenset[str] = frozenset()) -> tuple[str, Scanner]:

@@ -96,13 +96,14 @@ class Scanner:
     """One text. names: the tools that are known, offered or called before. excused: told a sign, whether it counts for nothing here.
 
     leaked: a call, or a result made up for one, was written as text. cut: something was taken out, be it only a stray token. holding:
-    the newest text is held until more of it is there. family: of the first markup.
+    the newest text is held until more of it is there. family: of the first markup. taken: the calls that were taken out, as written.
     """
 
     def __init__(self, names: frozenset[str] = frozenset(), excused: Callable[[str], bool] = lambda _: False) -> None:
         self.leaked = False
         self.cut = False
         self.family: str | None = None
+        self.taken: list[str] = []
         self._names = names
         self._excused = excused
         self._place = _Place.TEXT
@@ -224,10 +225,11 @@ class Scanner:
 
     def _begin_markup(self, family: Family, sign: Sign, end: int) -> None:
         self.cut = True
-        self._buffer = self._buffer[end:]
+        begun, self._buffer = self._buffer[:end], self._buffer[end:]
         if family is _FRAME:
             self._line = ""
             return
+        self.taken.append(begun)
         self.leaked = self.leaked or sign.call
         self.family = self.family or family.name
         self._markup, self._place = family, _Place.MARKUP
@@ -299,21 +301,26 @@ class Scanner:
         text, family = self._buffer, self._markup
         found = re.search(family.end, text) if family.end is not None else None
         if found is None or (found.end() == len(text) and not last):
-            self._buffer = "" if last else text[-_TOKEN:]
+            self._take("" if last else text[-_TOKEN:])
             return False
         after = text[found.end() :]
         rest = after.lstrip()
         undecided = not rest or (rest[0] in "<]" and len(rest) < _AFTER)
         if undecided and not last and len(after) - len(rest) <= _TOKEN:
             return False
-        self._buffer = after
         if re.match(family.inner, rest):
-            self._buffer = rest[1:]  # past its first character, so that each step gets on
+            self._take(rest[1:])  # past its first character, so that each step gets on
             return True
+        self._take(after)
         if not rest:
             self._buffer = ""
         self._place, self._line = _Place.TEXT, ""
         return True
+
+    def _take(self, rest: str) -> None:
+        """Drops the buffer but for its rest."""
+        self.taken.append(self._buffer[: len(self._buffer) - len(rest)])
+        self._buffer = rest
 
 
 def _quoted(line: str) -> bool:

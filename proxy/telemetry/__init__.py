@@ -73,6 +73,7 @@ class _Line(msgspec.Struct, tag_field="event", omit_defaults=True, gc=False, kw_
 class _ExchangeLine(_Line, tag="exchange_ended", kw_only=True):
     session: str
     lane: int
+    run: int = 0
     step: int
     action: Action
     reason: Reason | None = None
@@ -82,6 +83,7 @@ class _ExchangeLine(_Line, tag="exchange_ended", kw_only=True):
     limit: float | None = None
     pruned: int = 0
     nudge_outcome: str | None = None
+    nudged: bool = True
     status: int
     outcome: str
     dialect: str
@@ -288,7 +290,7 @@ class Telemetry:
             self._avoided_calls[event.reason, event.team].inc()
             self._avoided_tokens[event.reason, event.team].inc(event.avoided_tokens)
         if event.nudge_ended is not None:
-            self._nudge_outcomes[event.nudge_ended.outcome,].inc()
+            self._nudge_outcomes[event.nudge_ended.outcome, FLAGS[event.nudge_ended.nudged]].inc()
         if event.warned is not None:
             self._budget_notices[event.warned, event.team].inc()
         if event.pruned:
@@ -325,6 +327,7 @@ class Telemetry:
             level=level,
             session=_printable(event.session),
             lane=event.lane,
+            run=event.run,
             step=event.step,
             action=event.action,
             reason=event.reason,
@@ -334,6 +337,7 @@ class Telemetry:
             limit=event.limit,
             pruned=event.pruned,
             nudge_outcome=None if event.nudge_ended is None else event.nudge_ended.outcome,
+            nudged=event.nudge_ended is None or event.nudge_ended.nudged,
             status=event.status,
             outcome=event.outcome,
             dialect=event.dialect,

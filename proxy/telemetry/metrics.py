@@ -90,7 +90,7 @@ REQUESTS = _counter(
 FINDINGS = _counter("lastcall_findings_total", "Rungs that detectors reached.", detector=Reason, action=_RUNGS, mode=Mode, team=Known.TEAMS)
 TOOLS = _counter("lastcall_tools_total", "Nudges and stops by detectors, by the tool called.", tool=Known.TOOLS, action=_RUNGS, mode=Mode)
 NUDGES = _counter("lastcall_nudges_total", "Requests that were nudged.", reason=Reason, mode=Mode, team=Known.TEAMS)
-NUDGE_OUTCOMES = _counter("lastcall_nudge_outcomes_total", "How nudged runs ended.", outcome=NudgeOutcome)
+NUDGE_OUTCOMES = _counter("lastcall_nudge_outcomes_total", "How runs that reached a nudge ended.", outcome=NudgeOutcome, nudged=FLAGS)
 STOPS = _counter("lastcall_stops_total", "Requests that were stopped.", reason=Reason, mode=Mode, team=Known.TEAMS)
 REFUSALS = _counter("lastcall_refusals_total", "Requests that were refused.", reason=Reason, mode=Mode, team=Known.TEAMS)
 PRUNED_CALLS = _counter("lastcall_pruned_calls_total", "Tool calls left out of answers that were otherwise delivered.", reason=Reason)

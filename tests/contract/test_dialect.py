@@ -192,6 +192,38 @@ def test_own_answers_read_back(dialect: Dialect) -> None:
     assert json.loads(dialect.error(400, "lastcall_cycle", "why", NOTICE))["lastcall"]["reason"] == "cycle"
 
 
+@pytest.mark.parametrize(("dialect", "path"), samples("*.sse"))
+def test_what_each_event_said_adds_up_to_the_text(dialect: Dialect, path: Path) -> None:
+    """Of the first choice; text that only the stream's last event holds was said by none."""
+    events, reader, said = Splitter().feed(path.read_bytes()), dialect.reader(), ""
+    for event in events:
+        reader.feed(event)
+        said += reader.said
+    answer = reader.answer()
+    text = answer.choices[0].text if answer.choices else ""
+    assert "".join(said.split()) in ("".join(text.split()), "")
+
+
+@pytest.mark.parametrize(("dialect", "path"), samples("*.sse"))
+def test_a_stream_can_be_ended_in_the_place_of_any_of_its_texts(dialect: Dialect, path: Path) -> None:
+    """What went out before is kept and nothing of what was withheld; the rest follows, well-formed."""
+    events = Splitter().feed(path.read_bytes())
+    for withheld in range(len(events)):
+        reader, before = dialect.reader(), dialect.reader()
+        for event in events[: withheld + 1]:
+            reader.feed(event)
+        if not reader.said or reader.begun:
+            continue
+        for event in events[:withheld]:
+            before.feed(event)
+        known = before.answer()
+        said = known.choices[0].text if known.choices else ""
+        tail = dialect.stream_tail(HEAD, "why", (), None, NOTICE, started=withheld > 0, choices=1, sent=reader.sent())
+        ended = streamed(dialect, [*events[:withheld], tail])
+        assert ended.complete
+        assert "".join(ended.choices[0].text.split()) == "".join(f"{said}why".split())
+
+
 def mutated(data: st.DataObject, original: bytes) -> bytes:
     """Some bytes replaced, removed or added."""
     position = data.draw(st.integers(0, len(original)))

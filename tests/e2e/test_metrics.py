@@ -43,8 +43,8 @@ async def test_a_loop_is_counted_once(upstream: Upstream, http: aiohttp.ClientSe
         'lastcall_stops_total{mode="enforce",reason="repeated_call"}': 1,
         'lastcall_findings_total{action="nudge",detector="repeated_call",mode="enforce"}': 1,
         'lastcall_findings_total{action="stop",detector="repeated_call",mode="enforce"}': 1,
-        'lastcall_nudge_outcomes_total{outcome="stopped"}': 1,
-        'lastcall_nudge_outcomes_total{outcome="recovered"}': 0,
+        'lastcall_nudge_outcomes_total{nudged="true",outcome="stopped"}': 1,
+        'lastcall_nudge_outcomes_total{nudged="true",outcome="recovered"}': 0,
         "lastcall_upstream_calls_total": 6,
         'lastcall_tokens_total{direction="input",estimated="false",model="gpt-*"}': 600,
         'lastcall_tokens_total{direction="output",estimated="false",model="gpt-*"}': 60,
@@ -65,8 +65,8 @@ async def test_a_nudge_that_helped_is_counted_as_recovered(upstream: Upstream, h
         await Agent(http, proxy.v1).run()
         got = await samples(http, f"{proxy.url}/metrics")
 
-    assert got['lastcall_nudge_outcomes_total{outcome="recovered"}'] == 1
-    assert got['lastcall_nudge_outcomes_total{outcome="stopped"}'] == 0
+    assert got['lastcall_nudge_outcomes_total{nudged="true",outcome="recovered"}'] == 1
+    assert got['lastcall_nudge_outcomes_total{nudged="true",outcome="stopped"}'] == 0
 
 
 async def test_what_a_stopped_run_goes_on_to_ask_is_counted_as_avoided(upstream: Upstream, http: aiohttp.ClientSession) -> None:

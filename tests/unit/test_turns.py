@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from proxy.fingerprint import Fingerprints
-from proxy.models import ToolCall
+from proxy.models import Request, ToolCall
 from proxy.state import Lane
 from proxy.trail import read
-from proxy.turns import MOST, Turn, cut_at_limit, known_tools, newest, turn_of
+from proxy.turns import MOST, Turn, cut_at_limit, known_tools, newest, schemas_of, turn_of
 from tests.transcripts import Turn as Written
 from tests.transcripts import called, request, said, together, user
 
@@ -104,3 +104,15 @@ def test_known_tools_are_those_offered_and_those_called() -> None:
     """A wrap-up may speak of what was called before."""
     asked = request(user("do it"), called("grep"), tools=("bash",))
     assert known_tools(asked, read(asked, PRINTS)) == {"bash", "grep"}
+
+
+def test_schemas_are_read_as_every_dialect_writes_them() -> None:
+    """What is no tool, or offered under another name, has none."""
+    raw = (
+        b'[{"type": "function", "function": {"name": "a", "parameters": {"x": 1}}}, {"name": "b", "input_schema": {"y": 1}},'
+        b' {"type": "function", "name": "c", "parameters": null}, {"name": "unlisted", "parameters": {}}, {"function": 5}, 7]'
+    )
+    offered = Request(b"", "m", (), ("a", "b", "c"), raw)
+    assert schemas_of(offered) == {"a": {"x": 1}, "b": {"y": 1}, "c": {}}
+    assert schemas_of(Request(b"", "m", (), ("a",), b"[{")) == {}
+    assert schemas_of(Request(b"", "m", (), ("a",), b"{}")) == {}

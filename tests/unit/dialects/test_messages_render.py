@@ -129,3 +129,10 @@ def test_a_stream_can_end_with_an_error() -> None:
     (event,) = events(stream_error("lastcall_upstream_cut", "why", None))
 
     assert (event["type"], event["error"]["message"]) == ("error", "why")
+
+
+def test_a_text_block_that_says_nothing_yet_is_gone_on_with() -> None:
+    """An empty block would be refused once it stands in a history."""
+    tail = events(stream_tail(HEAD, "why", (), None, None, started=True, sent=Standing(1, 0, blank=True)))
+    assert [(event["type"], event.get("index")) for event in tail[:2]] == [("content_block_delta", 0), ("content_block_stop", 0)]
+    assert [event["type"] for event in tail[2:]] == ["message_delta", "message_stop"]

@@ -67,7 +67,7 @@ def test_from_the_first_call_on_everything_is_held() -> None:
     [
         ((START,), Standing()),
         ((START, TEXT), Standing(0)),
-        ((START, TEXT, HELLO), Standing(1, 0)),
+        ((START, TEXT, HELLO), Standing(1, 0, blank=True)),
         ((START, TEXT, HELLO, CLOSED), Standing(1, 0, True)),
         ((START, TEXT, HELLO, CLOSED, CALL), Standing(1, None, True)),
         ((START, TEXT, HELLO, CLOSED, CALL, FINISH), Standing(2, 1, True)),

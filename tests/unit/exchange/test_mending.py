@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects import DIALECTS
+from proxy.dialects.sse import Splitter
 from proxy.events import FindingSeen
-from proxy.models import Action, Reason
+from proxy.models import Action, Head, Notice, Reason, Usage
 from proxy.policy import Budgets, Expectation, Mode, OnStop, Policy, WrapUpRule
 from tests.in_process import (
     DONE,
@@ -18,6 +20,7 @@ from tests.in_process import (
     Sent,
     answer,
     delta,
+    looping,
     request,
     stream,
     text_stream,
@@ -25,7 +28,7 @@ from tests.in_process import (
 )
 
 CALL = '<tool_call>\n{"name": "ls", "arguments": {}}\n</tool_call>'
-CUT = "[lastcall stop] Lastcall cut this answer: the model wrote a tool call as text where no tool can be called."
+CUT = "[lastcall stop] Lastcall cut this answer: the model wrote a tool call as text."
 OBSERVE = Policy(mode=Mode.OBSERVE)
 NO_HEADERS: dict[str, Any] = {}
 REVIEW = Policy(stages={"review": Expectation(("VERDICT",), ("DRAFT",))})
@@ -308,3 +311,97 @@ async def test_how_runs_end_does_not_matter_for_one_answer(on_stop: OnStop) -> N
     """The run goes on."""
     proxy = Proxy(answer(f"A.\n{CALL}"), answer("B."), policy=Policy(on_stop=on_stop))
     assert (await proxy.ask(plain())).text == "B."
+
+
+# ---- calls that were written as text
+
+REPAIR = Policy(repair_calls=True)
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_call_written_as_text_is_given_as_the_call_it_means(streamed: bool, size: int) -> None:
+    """With an id of its own, what it said before kept, and the client is told."""
+    text = f"Let me see.\n\n{CALL}"
+    proxy = Proxy(stream(*pieces(text, size)) if streamed else answer(text), policy=REPAIR)
+    conversation = await proxy.ask(request(stream=streamed))
+
+    assert conversation.text.strip() == "Let me see."
+    if streamed:
+        assert conversation.calls == ["ls"]
+        finishes = [choice["finish_reason"] for one in conversation.events for choice in one["choices"]]
+        assert finishes[-1] == "tool_calls"
+    else:
+        (call,) = conversation.json["choices"][0]["message"]["tool_calls"]
+        assert (call["function"], call["id"][:5]) == ({"name": "ls", "arguments": "{}"}, "call_")
+    assert (conversation.notice["action"], conversation.notice["reason"]) == ("nudge", "tool_markup")
+    assert len(proxy.upstream.sent) == 1
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("text", [CALL.replace("ls", "rm"), "<tool_call>\n{", "```\n" + CALL + "\n```"])
+async def test_what_means_no_call_passes_as_it_is(text: str, streamed: bool) -> None:
+    """A tool that is not offered, half a call, an example."""
+    upstream = stream(*pieces(text)) if streamed else answer(text)
+    whole = await upstream.read()
+    proxy = Proxy(upstream, policy=REPAIR)
+    conversation = await proxy.ask(request(stream=streamed, stream_options={"include_usage": True} if streamed else None))
+
+    assert conversation.body == whole
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_repaired_calls_are_judged_like_any(streamed: bool) -> None:
+    """The fifth is stopped."""
+    text = CALL
+    proxy = Proxy(stream(*pieces(text)) if streamed else answer(text), answer("That is all."), policy=REPAIR)
+    conversation = await proxy.ask(request(looping(4), stream=streamed))
+
+    assert conversation.text.endswith("That is all.")
+    assert (conversation.notice["action"], conversation.notice["reason"]) == ("stop", "repeated_call")
+
+
+async def test_without_the_policy_a_call_written_as_text_is_left_alone() -> None:
+    """Tools are offered: the ladder speaks of it when it comes again."""
+    upstream = answer(CALL)
+    conversation = await Proxy(upstream).ask(request())
+
+    assert conversation.body == await upstream.read()
+
+
+# ---- every dialect
+
+HEAD = Head("id-1", "m", 1_767_225_600)
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1000},
+    "/v1/responses": {"input": [{"role": "user", "content": "hi"}]},
+}
+
+
+@pytest.mark.parametrize("said", [f"Let me see.\n{CALL}", CALL])
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("path", BODIES)
+async def test_markup_is_mended_in_every_dialect(path: str, streamed: bool, said: str) -> None:
+    """Whole or streamed, what reaches the client reads back as one well-formed answer without it."""
+    dialect = DIALECTS[path.removeprefix("/v1")]
+    usage = Usage(10, 3)
+
+    def says(text: str) -> ScriptedResponse:
+        if streamed:
+            return stream(dialect.stream_tail(HEAD, text, (), usage, None, started=False, choices=1))
+        notice = Notice(action=Action.STOP, reason=Reason.CYCLE, message="")
+        return ScriptedResponse(dialect.completion(HEAD, text, usage, notice, 1))
+
+    proxy = Proxy(says(said), says("There is a.txt."))
+    conversation = await proxy.ask(json.dumps({"model": "m", "stream": streamed} | BODIES[path]).encode(), path)
+    reader = dialect.reader()
+    for one in Splitter().feed(conversation.body) if streamed else ():
+        reader.feed(one)
+    given = reader.answer() if streamed else dialect.read_answer(conversation.body)
+
+    assert given.complete
+    assert given.choices[0].text == "There is a.txt."
+    assert b"tool_call>" not in conversation.body
+    assert b"tool_markup" in conversation.body
+    assert len(proxy.upstream.sent) == 2

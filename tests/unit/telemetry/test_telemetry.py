@@ -60,7 +60,7 @@ def test_a_stopped_exchange_moves_exactly_its_own_series() -> None:
         "stops_total{mode=enforce,reason=parallel_repeat}": 1,
         "findings_total{action=stop,detector=parallel_repeat,mode=enforce}": 1,
         "findings_total{action=nudge,detector=cycle,mode=enforce}": 1,
-        "nudge_outcomes_total{outcome=stopped}": 1,
+        "nudge_outcomes_total{nudged=true,outcome=stopped}": 1,
         "pruned_calls_total{reason=parallel_repeat}": 3,
         "degraded_total{}": 1,
         "upstream_calls_total{}": 2,
@@ -149,7 +149,7 @@ def test_every_closed_label_set_is_there_before_the_first_event() -> None:
     for direction, model, estimated in product(("input", "output"), (*MODELS, OTHER), ("true", "false")):
         assert f"tokens_total{{direction={direction},estimated={estimated},model={model}}}" in there
     assert {f"pruned_calls_total{{reason={reason}}}" for reason in Reason} <= there
-    assert {f"nudge_outcomes_total{{outcome={outcome}}}" for outcome in events.NudgeOutcome} <= there
+    assert {f"nudge_outcomes_total{{nudged=false,outcome={outcome}}}" for outcome in events.NudgeOutcome} <= there
     assert {f"upstream_errors_total{{kind={kind}}}" for kind in events.UpstreamError} <= there
     assert {f"store_errors_total{{operation={operation}}}" for operation in events.StoreOperation} <= there
     assert f"build_info{{version={__version__}}}" in there
