@@ -1,15 +1,14 @@
 """The `anthropic` SDK and the tool loop that everybody writes around it."""
 
-import importlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anthropic
+
 from tests.clients import KEY, MODEL, PROMPT, TOOLS, TURN_CAP, Agent, Endpoint, NotStopped, Workshop
 
-anthropic: Any = importlib.import_module("anthropic")  # a pinned tool of `make test`; without it the agents of this module are skipped
-
-ERROR: type[Exception] = anthropic.BadRequestError
+ERROR = anthropic.BadRequestError
 OWN_TOOLS = [
     {"name": tool["function"]["name"], "description": tool["function"]["description"], "input_schema": tool["function"]["parameters"]}
     for tool in TOOLS

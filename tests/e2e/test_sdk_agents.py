@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -39,7 +38,6 @@ MODES = {
     "litellm_loop": ("completion", "completion stream=True", "acompletion", "acompletion stream=True"),
 }
 MARKS = {
-    "anthropic_sdk": pytest.mark.skipif(find_spec("anthropic") is None, reason="`make test` installs it"),
     # litellm has pydantic make a schema of its own TypedDicts, about which pydantic warns; nothing of it is ours.
     "litellm_loop": pytest.mark.filterwarnings(
         "ignore:Item '.*' on TypedDict class 'ChatCompletion.*' is using the `ReadOnly` qualifier:UserWarning"
@@ -316,7 +314,7 @@ def test_two_runs_of_one_prompt_are_two_sessions(agent: Run, model: Upstream, la
 
 @pytest.mark.parametrize(
     "distribution",
-    ["openai", pytest.param("anthropic", marks=MARKS["anthropic_sdk"]), "langchain-openai", "openai-agents", "pydantic-ai-slim", "litellm"],
+    ["openai", "anthropic", "langchain-openai", "openai-agents", "pydantic-ai-slim", "litellm"],
 )
 def test_the_versions_in_the_docs_are_those_that_run(distribution: str) -> None:
     """docs/clients.md says of which versions all this is true."""

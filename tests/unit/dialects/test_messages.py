@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import httpx2
 import pytest
 from pydantic import TypeAdapter
@@ -13,8 +14,6 @@ from pydantic import TypeAdapter
 from proxy.dialects.messages import Messages
 from proxy.dialects.sse import Splitter
 from proxy.models import Action, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
-
-anthropic: Any = pytest.importorskip("anthropic", reason="`make test` installs it")
 
 MESSAGES = Messages()
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "messages"
@@ -96,7 +95,7 @@ def test_sdk_raises_with_our_message() -> None:
     with sdk(400, "application/json", refused) as client, pytest.raises(anthropic.BadRequestError, match="why") as raised:
         client.messages.create(**ASK)
 
-    assert raised.value.body["lastcall"]["reason"] == "repeated_call"
+    assert raised.value.response.json()["lastcall"]["reason"] == "repeated_call"
 
 
 def test_sdk_raises_where_a_stream_ends_with_an_error() -> None:
