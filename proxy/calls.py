@@ -190,7 +190,8 @@ class Calls:
         account.output_tokens += usage.output_tokens
         account.cached_tokens += usage.cached_tokens
         account.estimated = account.estimated or estimated
-        size = 0 if estimated else session.request.text_bytes
+        # A body that goes on from what the upstream keeps is no measure of what was read.
+        size = 0 if estimated or session.history.tokens else session.request.text_bytes
         settled = session.purse.settlement(session.lease, usage, completed=completed, body_bytes=size)
         account.cost += settled.cost
         session.settlements.append(settled)

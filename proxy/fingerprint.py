@@ -190,6 +190,7 @@ _VOLATILE_KEY = re.compile(
         (?:_?(?:time|in))?(?:_?(?:ms|s|us|ns|secs?|seconds?|millis|minutes))?"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,12})?
     | \b(?:timestamp|created|updated|time|ts|date)(?:_?at)?"?[\ ]?[:=][\ ]?"?\d{10,19}(?:\.\d{1,9})?
     | \b(?:message|request|session|process|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
+    | \bchunk\ id:\ [0-9a-f]{4,16}\b                                                    # Codex's number of a piece of output
     | \bp[pg]?ids?"?[\ ]?[:=#]?[\ ]?"?\d{1,10}(?:,[\ ]?\d{1,10}){0,64}
     | \b(?:msg|req|request|call|run|resp|sess|session|chatcmpl|toolu|trace)[_-]     # letters after digits: an id; run_phase2 is a name
         (?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{9,40}|(?=[a-z]{0,40}\d{1,40}[a-z])[a-z0-9]{8,80})(?![a-z0-9])
@@ -200,7 +201,7 @@ _VOLATILE_KEY = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp")  # everything volatile holds a digit, but for some temporary names
+_MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp|hunk ID")  # everything volatile holds a digit, but for some temporary names and hexadecimal ids
 _OWN_NOTE = "[lastcall"
 
 

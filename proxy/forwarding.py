@@ -15,8 +15,6 @@ from proxy.models import Answer
 from proxy.policy import Policy
 from proxy.watch import Watch
 
-_NOTHING = b":\n\n"
-
 
 class Forwarder:
     """One stream. write: sends bytes to the client. ending: told the answer before its last event goes out. objects: whether the calls so
@@ -45,7 +43,7 @@ class Forwarder:
         self.holding = mute
         self.spoke = False
         self.called = False
-        self.sent: object = None
+        self._sent: object = None
         self.cut = False
         self._watch = watch
         self._waiting: list[bytes] = []
@@ -60,6 +58,11 @@ class Forwarder:
         self._objects = objects
         self._splitter = Splitter()
         self._due = 0  # calls begun at the next look
+
+    @property
+    def sent(self) -> object:
+        """How far the stream has come for the client, in the reader's own words."""
+        return self._sent if self.holding or self._waiting else self.reader.sent(withheld=False)
 
     @property
     def said(self) -> str:
@@ -89,9 +92,6 @@ class Forwarder:
                 self.holding, self.held, self._waiting = True, self._waiting, []
             else:
                 await self._release(b"")
-        if self.cut and not self.holding:  # all that was read went out: the stream stands behind it
-            self.reader.feed(_NOTHING)
-            self.sent = self.reader.sent()
 
     async def _pass_on(self, events: list[bytes]) -> None:
         out = b"".join(self._shown(events))
@@ -139,13 +139,13 @@ class Forwarder:
             self._watch.finish()
         if not self.holding and self._must_hold(begun):
             self.holding, self.called = True, called
-            self.sent = self.sent if self._waiting else self.reader.sent()
+            self._sent = self._sent if self._waiting else self.reader.sent()
             self.held, self._waiting = self._waiting, []
         out = self._dialect.without_usage(event) if self._strip else event
         if self.holding:
             self._hold(out, begun)
         elif self._watch is not None and self._watch.waiting:
-            self.sent = self.sent if self._waiting else self.reader.sent()
+            self._sent = self._sent if self._waiting else self.reader.sent()
             self._waiting.append(out)
             self._unsaid.append(self.reader.said)
         else:

@@ -260,6 +260,10 @@ class Keys:
         """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's."""
         return self._key(b"call", scope, call.id, call.name, fingerprint.to_bytes(8, "little")) if call.id else None
 
+    def kept(self, scope: bytes, name: str) -> bytes:
+        """The link of what the upstream keeps: a response, or a conversation."""
+        return self._key(b"kept", scope, name)
+
     def passage(self, scope: bytes, text: str) -> bytes:
         return self._key(b"passage", scope, text)
 

@@ -251,9 +251,10 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
 
 def _run_start(lane: Lane, request: Request, history: History, prints: Fingerprints) -> int:
     """The message the current run begins at: where a person last said something new."""
-    start = 0
-    texts: list[int] = []
-    known = set(lane.older)
+    # Of a history that the upstream keeps the lane knows what was said before and where the run began.
+    start = lane.run if history.remembered else 0
+    texts: list[int] = list(lane.texts) if history.remembered else []
+    known = {*lane.older, *texts}
     for user in history.users:
         tail = user.before == len(history.messages)
         if not user.follows_answer and not lane.starts and not (lane.cut and tail):
@@ -304,8 +305,15 @@ def _lose_nudges(lane: Lane, request: Request, history: History, prints: Fingerp
     for index, nudge in enumerate(lane.nudges):
         if nudge.message == LOST or nudge.message >= len(history.messages):
             continue
+        if history.remembered and nudge.message < history.remembered and not _is_here(history, nudge):
+            continue  # it stands where the upstream keeps it
         if place_mark(request, history, prints, nudge.message, nudge.item) != nudge.mark:
             lane.nudges[index] = msgspec.structs.replace(nudge, message=LOST, item=-1)
+
+
+def _is_here(history: History, nudge: Nudge) -> bool:
+    """Whether the results that hold a nudge are part of the request."""
+    return nudge.message >= 0 and history.messages[nudge.message].last_item >= 0
 
 
 def _kept_step(record: Record, node: Node) -> Step:
@@ -323,7 +331,9 @@ def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, st
     """
     messages = history.messages
     nodes = _nodes(record, lane, messages, start)
-    if nodes:
+    if messages.earlier:
+        _record_kept(messages, nodes, prints)
+    elif nodes:
         _record(zip(messages[-1].calls, nodes[-1].calls, strict=False), prints, newest=True)
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
     calls = [kept.call for node in nodes for kept in node.calls]
@@ -340,6 +350,8 @@ def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> list[N
     """What is kept of each message from `start` on; what is new is added to the lane."""
     kept, offset = lane.nodes, lane.offset
     kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
+    for node, message in zip(kept, messages.earlier[offset:], strict=False):
+        node.place, node.said = message.place, message.said
     nodes = [Node(answer, []) for answer in messages.answers[start:offset]]  # older than what is kept
     nodes += kept[max(start - offset, 0) : len(messages) - offset]
     for node, fingerprints, made in zip(nodes, messages.fingerprints[start:], messages.made[start:], strict=True):
@@ -347,6 +359,16 @@ def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> list[N
             for call, fingerprint in list(zip(made, fingerprints, strict=True))[len(node.calls) :]:
                 node.calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
     return nodes
+
+
+def _record_kept(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> None:
+    """The results in a request whose history the upstream keeps: no later one shows them, so they are kept in the form to compare."""
+    first = len(messages) - len(nodes)
+    for at in range(max(len(messages.earlier) - 1, first), len(messages)):
+        for seen, kept in zip(messages[at].calls, nodes[at - first].calls, strict=False):
+            if kept.result == UNSEEN and seen.content:
+                _record([(seen, kept)], prints, newest=True)
+                kept.result = prints.result(seen.content)
 
 
 def _compare(nodes: list[Node], others: Sequence[KeptCall | Relapse], messages: Messages, start: int, prints: Fingerprints) -> None:

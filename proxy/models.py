@@ -65,12 +65,16 @@ class Role(StrEnum):
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False):
-    """One call the model made. `arguments` is the raw argument text (JSON for functions, free text for custom tools)."""
+    """One call the model made. `arguments` is the raw argument text (JSON for functions, free text for custom tools).
+
+    kind: the dialect's own word for a call that is neither, of a tool built into it.
+    """
 
     id: str | None
     name: str
     arguments: str
     custom: bool = False
+    kind: str = ""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -78,7 +82,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
     content: the raw JSON value (a string or a list of parts), b"" where the message had none. calls: an assistant's tool calls.
     call_id: on tool results, the call they answer. failed: a tool result the client itself marked as an error. place: the element of the
-    body's list it was read from, where one element holds several items or several make one.
+    body's list it was read from, where one element holds several items or several make one. kind: of a result, that of its call.
     """
 
     role: Role
@@ -87,6 +91,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     call_id: str | None = None
     failed: bool = False
     place: int = 0
+    kind: str = ""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +99,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
     tools: names of the offered tools, in order. tools_raw: their raw JSON (b"" when absent), for telling tool sets apart.
     max_output: the client's own output limit in tokens. wants_usage: whether the client asked for usage in the stream.
-    hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
+    goes_on_from: id of the response, or of the conversation, that the upstream keeps and this request continues; its items are only what
+    is new. conversation: it is a conversation, which the answer joins. kept: the upstream keeps the answer, so that a request may go on
+    from it. hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
     attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
     """
 
@@ -111,6 +118,9 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     hints: dict[str, str] = {}
     attachments: int = 0
     picture_bytes: int = 0
+    goes_on_from: str | None = None
+    conversation: bool = False
+    kept: bool = False
 
     @property
     def may_call(self) -> bool:
@@ -130,11 +140,19 @@ class Insert(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class Owed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A call in a history that the upstream keeps, to which no result was ever sent. kind: that of the call, "" for a function."""
+
+    id: str
+    kind: str = ""
+
+
 class Edits(msgspec.Struct, frozen=True, gc=False):
     """Everything Lastcall changes in one request. The default changes nothing.
 
     no_tools: `tool_choice: none`, tools stay listed. force_tool: that tool must be called. ask_usage: ask the upstream for a
-    stream's usage. max_output: lower the output limit to this many tokens.
+    stream's usage. max_output: lower the output limit to this many tokens. go_on_from: another response that the upstream keeps, "" for
+    none. owed: results of these calls, all saying `owed_text`, come before the items; alone: they come in the place of them.
     """
 
     inserts: tuple[Insert, ...] = ()
@@ -142,6 +160,10 @@ class Edits(msgspec.Struct, frozen=True, gc=False):
     force_tool: str | None = None
     ask_usage: bool = False
     max_output: int | None = None
+    go_on_from: str | None = None
+    owed: tuple[Owed, ...] = ()
+    owed_text: str = ""
+    alone: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

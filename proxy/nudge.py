@@ -16,6 +16,7 @@ from proxy.trail import History
 NUDGE_MARK = "[lastcall]"
 STOP_MARK = "[lastcall stop]"
 BUDGET_MARK = "[lastcall budget]"
+NOT_EXECUTED = f"{STOP_MARK} not executed"  # the result of a call that was withheld, in a history that the upstream keeps
 _QUOTED = 160  # characters of a result's first line
 
 _RETRIED = re.compile(r"429|50[0-4]|529")  # numbers in which some clients read a status to retry (reference: pi, OpenClaw)

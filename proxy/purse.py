@@ -27,18 +27,18 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
     day: str = ""
 
-    def reservation(self, lease: str, tag: int, request: Request, budgets: Budgets, identity: Identity) -> Reservation:
-        """The worst case of one call, for every ledger. lease, tag: as in `store.Reservation`."""
+    def reservation(self, lease: str, tag: int, request: Request, budgets: Budgets, identity: Identity, *, past: int = 0) -> Reservation:
+        """The worst case of one call, for every ledger. lease, tag: as in `store.Reservation`. past: tokens read beside the request."""
         tighten = identity.tighten
         caps = [cap for cap in (budgets.tokens, tighten.tokens) if cap is not None]
         bound = estimate(request, min(caps) if caps else None)
-        most = (0, 0) if self.price is None else bounds(self.price, bound.input_bound + bound.attached)
+        most = (0, 0) if self.price is None else bounds(self.price, bound.input_bound + bound.attached + past)
         return Reservation(
             lease=lease,
             tag=tag,
             body_bytes=request.text_bytes,
             input_bound=bound.input_bound,
-            attached=bound.attached,
+            attached=bound.attached + past,
             output=bound.output,
             modest=bound.modest,
             floor=bound.floor,

@@ -207,7 +207,7 @@ class Sessions:
         pending = self._committing.get(session.key)
         if pending is not None:  # an answer this process gave is not in the store yet
             await asyncio.wait({pending}, timeout=self._patience)
-        parent = _parent_of(session)
+        parent, tokens = _parent_of(session), session.history.tokens
         session.line = self._family.guess(session.key, parent)
         opened = await self._reserve(session)
         record = load(opened.record, session.keys.secret_id())
@@ -222,6 +222,8 @@ class Sessions:
         session.opened = opened
         session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight)
         session.take(record)
+        if session.history.tokens > tokens and any(one.ceiling.unit is not Unit.STEPS for one in opened.standings):
+            await self._open(session)  # once more, now that it is known how much the upstream will read beside the body
 
     async def _first_line(self, session: Session, parent: bytes | None) -> Line:
         """Who is above a session seen for the first time."""
@@ -237,7 +239,9 @@ class Sessions:
         """Asks every ledger that pays. Raises `StoreUnavailable`."""
         team = session.keys.ledger(session.identity.team) if session.identity.team else b""
         session.purse = msgspec.structs.replace(session.purse, accounts=accounts_of(session.line, team, session.quota))
-        asked = session.purse.reservation(session.lease, session.history.seed, session.request, session.policy.budgets, session.identity)
+        asked = session.purse.reservation(
+            session.lease, session.history.seed, session.request, session.policy.budgets, session.identity, past=session.history.tokens
+        )
         try:
             opened = await self._store.open(session.key, asked, self._ttl)
         except StoreUnavailable as error:
@@ -313,6 +317,8 @@ class Sessions:
         ended = conclude(session, result)
         _mark_end(session, result)
         links = self._links_after(session, choices) if result.full else []
+        if result.full and result.given is not None:
+            links.append(session.keys.kept(session.scope, result.given.id))
         if isinstance(self._store, MemoryStore):  # waits for nothing: a task would cost more than the work
             return ended, _Done(self._commit(session, result, links))
         task = asyncio.create_task(self._commit(session, result, links, self._committing.get(session.key)))
@@ -429,6 +435,9 @@ def _lane_mark(session: Session) -> int:
 def _links_of(session: Session) -> list[bytes]:
     """What a history may be known by, the surest first: its whole line of answers, then its newest calls."""
     history, keys = session.history, session.keys
+    went_before = session.request.goes_on_from
+    if went_before is not None:
+        return [keys.kept(session.scope, went_before)]
     if not history.messages:
         return []
     if session.named and not any(is_random(call) for made in history.messages.made for call in made):

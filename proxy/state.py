@@ -6,13 +6,14 @@ nudges and the stop; for the session what was stopped before and what was answer
 
 import msgspec
 
-from proxy.models import Allowance, Reason
+from proxy.models import Allowance, Owed, Reason
 
 VERSION = 1
 MAX_BYTES = 16_384
 MAX_LANES = 8
 MAX_CALLS = 128
 MAX_GIVEN = 64
+MAX_ANSWERS = 24
 _NAME_BYTES = 80
 _MOST_NAMES = 48
 _MOST_NOTICED = 16
@@ -32,11 +33,15 @@ class KeptCall(msgspec.Struct, array_like=True, gc=False):
 
 
 class Node(msgspec.Struct, array_like=True):
-    """One assistant message of a lane. compacted: the history before it was summarised away."""
+    """One assistant message of a lane. compacted: the history before it was summarised away. place: where the upstream keeps it, 0 where
+    it does not: the mark of a response or of a conversation. said: then also the mark of its text.
+    """
 
     answer: int
     calls: list[KeptCall]
     compacted: bool = False
+    place: int = 0
+    said: int = 0
 
 
 class Nudge(msgspec.Struct, array_like=True):
@@ -130,11 +135,34 @@ class Relapse(msgspec.Struct, array_like=True):
     result: int
 
 
+class Kept(msgspec.Struct, array_like=True):
+    """An answer that the upstream keeps and a client may go on from without sending it back.
+
+    place: the mark of what the client goes on from. before: that of what the answer itself went on from, depth: how many messages there
+    were. seed: of the first user text. answer: identity of the answer; calls, names, ids: its calls' fingerprints, indices of their names,
+    marks of their ids; said: mark of its text. tokens: what its upstream call read and wrote. go_on_from: the response at the upstream that
+    takes its place, "" where none does, None where the upstream has this one. owed: calls there that no client will answer.
+    """
+
+    place: int
+    before: int
+    depth: int
+    seed: int
+    answer: int
+    calls: list[int]
+    names: list[int]
+    ids: list[int]
+    said: int = 0
+    tokens: int = 0
+    go_on_from: str | None = None
+    owed: list[Owed] = []
+
+
 class Record(msgspec.Struct, array_like=True):
     """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
 
     noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the sessions above this one, the
-    nearest first.
+    nearest first. answers: the newest that the upstream keeps.
     """
 
     version: int
@@ -146,6 +174,7 @@ class Record(msgspec.Struct, array_like=True):
     stopped: int = 0
     noticed: list[str] = []
     line: list[bytes] = []
+    answers: list[Kept] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -216,6 +245,7 @@ def _bound(record: Record) -> None:
     record.given = record.given[-MAX_GIVEN:]
     record.relapses = record.relapses[-8:]
     record.noticed = record.noticed[-_MOST_NOTICED:]
+    record.answers = record.answers[-MAX_ANSWERS:]
 
 
 def _worth(lane: Lane) -> tuple[bool, bool, float]:
@@ -245,16 +275,18 @@ def _trim_calls(lane: Lane, most: int) -> None:
 
 
 def _shrink(record: Record) -> None:
-    """One step towards `MAX_BYTES`: answers given, then the oldest of the longest lane, then whole lanes, in the end everything."""
+    """One step towards `MAX_BYTES`: answers given or kept, then the oldest of the longest lane, then whole lanes, in the end everything."""
     longest = max(record.lanes, key=_length, default=None)
     if len(record.given) > 8:
         record.given = record.given[len(record.given) // 2 :]
+    elif len(record.answers) > 2:
+        record.answers = record.answers[len(record.answers) // 2 :]
     elif longest is not None and _length(longest) > _SHORT:
         _halve(longest)
     elif len(record.lanes) > 1:
         record.lanes.remove(min(record.lanes, key=_worth))
     else:
-        record.lanes, record.given, record.names = [], [], []
+        record.lanes, record.given, record.names, record.answers = [], [], [], []
 
 
 def _length(lane: Lane) -> int:

@@ -46,19 +46,43 @@ class UserText(msgspec.Struct, frozen=True, gc=False):
     follows_answer: bool
 
 
+class Earlier(msgspec.Struct, frozen=True, gc=False):
+    """An assistant message that a request does not carry, as it is remembered. answer: its identity. place: where the upstream keeps it.
+
+    calls: their fingerprints; names: their tools; ids: marks of their ids, none where they are not known any more. said: mark of its text,
+    0 where that is not known any more.
+    """
+
+    answer: int
+    place: int = 0
+    calls: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    ids: tuple[int, ...] = ()
+    said: int = 0
+
+
+class Past(msgspec.Struct, frozen=True, gc=False):
+    """What went before the items of a request, at the upstream. seed: of the first user text. tokens: what reading it costs, at most."""
+
+    messages: tuple[Earlier, ...] = ()
+    seed: int = 0
+    tokens: int = 0
+
+
 class Messages(Sequence[Message]):
     """The assistant messages of a history. Identities are at hand; the rest of a message is read when it is looked at.
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
-    calls as they were made. fingerprints: theirs.
+    calls as they were made. fingerprints: theirs. earlier: the first of them, of which only the last can have results in the request.
     """
 
-    __slots__ = ("_items", "_read", "_starts", "answers", "fingerprints", "made")
+    __slots__ = ("_items", "_read", "_starts", "answers", "earlier", "fingerprints", "made")
 
-    def __init__(self, items: Sequence[Item], prints: Fingerprints) -> None:
+    def __init__(self, items: Sequence[Item], prints: Fingerprints, earlier: tuple[Earlier, ...] = ()) -> None:
         self._items = items
         self._starts = [index for index, item in enumerate(items) if item.role is _ASSISTANT]
         self._read: dict[int, Message] = {}
+        self.earlier = earlier
         self.made = [items[start].calls for start in self._starts]
         known = [
             prints.message(calls) if calls else (prints.text("text", text_of(items[start].content).strip()), ())
@@ -66,6 +90,11 @@ class Messages(Sequence[Message]):
         ]
         self.answers = [answer for answer, _ in known]
         self.fingerprints = [fingerprints for _, fingerprints in known]
+        if earlier:
+            self._starts[:0] = [-1] * len(earlier)
+            self.made[:0] = [_remembered_calls(message, items, prints) for message in earlier]
+            self.answers[:0] = [message.answer for message in earlier]
+            self.fingerprints[:0] = [message.calls for message in earlier]
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -90,18 +119,39 @@ class Messages(Sequence[Message]):
         items, start, made = self._items, self._starts[at], self.made[at]
         end = self._starts[at + 1] if at + 1 < len(self) else len(items)
         calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
-        _match_results(calls, items, start + 1, end)
+        _match_results(calls, items, start + 1, max(end, 0))
         last = next((index for index in range(end - 1, start, -1) if items[index].role is _TOOL), -1)
         return Message(self.answers[at], tuple(calls), start, last)
 
 
+def _remembered_calls(message: Earlier, items: Sequence[Item], prints: Fingerprints) -> tuple[ToolCall, ...]:
+    """The calls of a message that is remembered, under the ids by which the request's results know them."""
+    given = {id_mark(item.call_id, prints): item.call_id for item in items if item.call_id} if message.ids else {}
+    ids: list[str | None] = [given.get(mark, "") for mark in message.ids] or [None] * len(message.calls)
+    return tuple([ToolCall(id, name, "") for id, name in zip(ids, message.names, strict=True)])
+
+
+def id_mark(call_id: str | None, prints: Fingerprints) -> int:
+    """What is remembered of a call's id."""
+    return prints.text("call id", call_id or "")
+
+
 class History(msgspec.Struct, frozen=True):
-    """A request's history. seed: identity of the first user text. same: identity of the whole, equal for a request sent again."""
+    """A request's history. seed: identity of the first user text. same: identity of the whole, equal for a request sent again.
+
+    users: those in the request. tokens: what the past at the upstream costs to read, at most.
+    """
 
     messages: Messages
     users: tuple[UserText, ...]
     seed: int
     same: int
+    tokens: int = 0
+
+    @property
+    def remembered(self) -> int:
+        """How many of the messages only the upstream has."""
+        return len(self.messages.earlier)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -147,18 +197,23 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
         return self.latest
 
 
-def read(request: Request, prints: Fingerprints) -> History:
-    """The history of a request. Results are matched to the calls of the assistant message before them: ids are not unique across turns."""
+def read(request: Request, prints: Fingerprints, past: Past | None = None) -> History:
+    """The history of a request. Results are matched to the calls of the assistant message before them: ids are not unique across turns.
+
+    past: what the upstream keeps of it.
+    """
     items = request.items
-    messages = Messages(items, prints)
+    messages = Messages(items, prints, past.messages if past is not None else ())
     users: list[UserText] = []
-    before = 0
+    before = len(messages.earlier)
     for index, item in enumerate(items):
         role = item.role
         if role is _ASSISTANT:
             before += 1
         elif role is _USER:
             users.append(UserText(index, before, before > 0 and not messages.made[before - 1]))
+    if past is not None:
+        return History(messages, tuple(users), past.seed, _same(items, messages, past.seed, prints), past.tokens)
     seed = prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
     return History(messages, tuple(users), seed, _same(items, messages, seed, prints))
 

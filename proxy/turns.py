@@ -63,9 +63,18 @@ def schemas_of(request: Request) -> dict[str, dict[str, Any]]:
     return found
 
 
+def said_mark(text: str, prints: Fingerprints) -> int:
+    """The identity of what a text says, spelling of numbers and spaces aside."""
+    return prints.text("said", _plain(text))
+
+
+def _plain(text: str) -> str:
+    return " ".join(_DIGITS.sub("#", text).lower().split())
+
+
 def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], prints: Fingerprints, *, cut: bool) -> Turn:
     """One answer as the detectors see it."""
-    said = " ".join(_DIGITS.sub("#", text).lower().split())
+    said = _plain(text)
     tool = next((call.name for call in calls if _is_broken(call)), calls[-1].name if calls else "")
     return Turn(
         prints.text("said", said),
@@ -89,6 +98,12 @@ def newest(request: Request, history: History, lane: Lane, run: int, prints: Fin
     tools: frozenset[str] | None = None
     usual: tuple[int, ...] = ()
     for at in range(last, max(last - MOST, lane.rested - 1, -1), -1):
+        if at < history.remembered:
+            turn = _remembered(history, at, lane, run, prints)
+            if turn is None:
+                break
+            turns.append(turn)
+            continue
         made = messages.made[at]
         cut = messages.answers[at] in lane.shortened or any(_is_broken(call) for call in made)
         if made and not cut:
@@ -101,6 +116,14 @@ def newest(request: Request, history: History, lane: Lane, run: int, prints: Fin
         tools = known_tools(request, history) if tools is None else tools
         turns.append(turn_of(text_of(request.items[messages[at].item].content), made, tools, prints, cut=cut))
     return turns[::-1]
+
+
+def _remembered(history: History, at: int, lane: Lane, run: int, prints: Fingerprints) -> Turn | None:
+    """An answer without calls that only the upstream has; None for another, and for one before the run: what people said is not known."""
+    message = history.messages.earlier[at]
+    if message.calls or not message.said or at < run:
+        return None
+    return Turn(message.said, empty=message.said == said_mark("", prints), cut=message.answer in lane.shortened)
 
 
 def _said_after(request: Request, history: History, at: int, prints: Fingerprints) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Sessions on a store in memory that can be away, slow or contended, its clock and ids in the test's hand."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,9 +120,14 @@ class World:
         tighten: Tighten | None = None,
         **members: Any,
     ) -> Session:
-        identity = Identity(caller, name, "header" if name else "derived", lane, retry, tighten or Tighten())
         parsed = CHAT.parse(request(messages, **members))
+        identity = Identity(caller, name, "header" if name else "derived", lane, retry, tighten or Tighten())
         return await (sessions or self.sessions).open(identity, parsed, policy)
+
+    async def open_kept(self, *items: dict[str, Any], policy: Policy = ENOUGH, name: str | None = None, **members: Any) -> Session:
+        """A request whose history the upstream keeps."""
+        parsed = DIALECTS["/responses"].parse(json.dumps({"model": "m", "input": list(items), **members}).encode())
+        return await self.sessions.open(Identity("key", name, "header" if name else "derived", None, False, Tighten()), parsed, policy)
 
     async def commit(self, session: Session, *choices: Choice, sessions: Sessions | None = None, **result: Any) -> NudgeEnded | None:
         """Settles one step of 10 + 3 tokens and commits what the client was given."""

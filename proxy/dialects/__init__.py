@@ -33,10 +33,10 @@ class StreamReader(Protocol):
         """What has been said so far; `complete` once the stream ended as the dialect ends one."""
         ...
 
-    def sent(self) -> object:
+    def sent(self, *, withheld: bool = True) -> object:
         """Where the stream stood before the event just fed, for `stream_tail` when this event is the first that is withheld.
 
-        A value of the dialect's own, None where it needs none.
+        withheld: False where that event went out too. A value of the dialect's own, None where it needs none.
         """
         ...
 

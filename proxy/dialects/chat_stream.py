@@ -73,7 +73,7 @@ class ChatReader:
             error=self._error,
         )
 
-    def sent(self) -> None:
+    def sent(self, *, withheld: bool = True) -> None:
         """Chunks do not build on each other."""
 
     def _read(self, data: bytes) -> bool:

@@ -120,9 +120,9 @@ class MessagesReader:
         """The numbers of the blocks that are calls, in their order."""
         return [index for index in sorted(self._drafts) if self._drafts[index].block.type == CALL]
 
-    def sent(self) -> Standing:
-        """Where the stream stood before the event just fed."""
-        return self._before
+    def sent(self, *, withheld: bool = True) -> Standing:
+        """Where the stream stood before the event just fed, or behind it."""
+        return self._before if withheld else self._standing
 
     def _read(self, wire: _Event, kind: str) -> bool:
         """Reads one event; whether it belongs to the stream's end."""

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from proxy.dialects.raw_json import Shape, argument_text, list_of, plain, present, quoted, raw_list, text
-from proxy.models import ToolCall
+from proxy.models import Owed, ToolCall
 
 MESSAGE = "message"
 REASONING = "reasoning"
@@ -42,6 +42,14 @@ class WireItem(Struct, gc=False):
     error: Raw = Raw()
 
 
+class UsualItem(WireItem, gc=False):
+    """An item as nearly all are: its strings are read in the same pass."""
+
+    type: str = ""
+    arguments: str = ""  # type: ignore[assignment]
+    input: str = ""  # type: ignore[assignment]
+
+
 class Part(Struct, gc=False):
     """A part of a message's or a result's content."""
 
@@ -62,7 +70,9 @@ _BUILT_IN = {
     "tool_search_call": ("tool_search", "arguments"),
 }
 CALLS = frozenset({"function_call", "custom_tool_call", *_BUILT_IN})
-RESULTS = frozenset({f"{kind}_output" for kind in CALLS} | {"tool_search_output"})
+SEARCHED = "tool_search_output"
+RESULTS = {f"{kind}_output": kind for kind in CALLS if kind != "function_call"} | {SEARCHED: "tool_search_call", "function_call_output": ""}
+_BLANK = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 # Hosted calls that show what was asked for: the tool's name, or where it stands; the members that ask; the one that answers.
 _HOSTED: dict[str, tuple[str, str, str]] = {
     "web_search_call": ("web_search", "action", ""),
@@ -74,27 +84,32 @@ _HOSTED: dict[str, tuple[str, str, str]] = {
 def kind_of(item: WireItem) -> str:
     """The item's type; what has a role and no type is a message."""
     kind = item.type
-    if isinstance(kind, str):
+    if kind and isinstance(kind, str):
         return kind
     return MESSAGE if item.role is not None else ""
 
 
 def call_of(item: WireItem, kind: str) -> ToolCall | None:
     """The call that an item makes, None when it makes none. The link to its result is `call_id`, not the item's own id."""
+    if kind == "function_call":
+        return ToolCall(text(item.call_id) or text(item.id), _named(item), _string(item.arguments))
     if kind not in CALLS or (kind == "tool_search_call" and item.call_id is None):  # without, the provider searches its own tools
         return None
     call_id = text(item.call_id) or text(item.id)
-    if kind == "function_call":
-        return ToolCall(call_id, _named(item), argument_text(item.arguments))
     if kind == "custom_tool_call":
-        return ToolCall(call_id, _named(item), argument_text(item.input), custom=True)
+        return ToolCall(call_id, _named(item), _string(item.input), custom=True)
     name, member = _BUILT_IN[kind]
     asked: Raw = getattr(item, member)
-    return ToolCall(call_id, name, argument_text(asked if present(asked) else item.actions))
+    return ToolCall(call_id, name, argument_text(asked if present(asked) else item.actions), kind=kind)
+
+
+def _string(value: Raw | str) -> str:
+    return value if isinstance(value, str) else argument_text(value)
 
 
 def _named(item: WireItem) -> str:
-    return in_namespace(text(item.namespace), text(item.name) or "")
+    name = text(item.name) or ""
+    return name if item.namespace is None else in_namespace(text(item.namespace), name)
 
 
 def in_namespace(namespace: str | None, name: str) -> str:
@@ -108,13 +123,31 @@ def hosted_call(item: WireItem, kind: str) -> tuple[ToolCall, bytes] | None:
     Its id is left out: it means nothing to a client, and some leave it out when they send the item back.
     """
     if kind == "mcp_call":
-        asked = f"[{quoted(text(item.name) or '').decode()},{quoted(argument_text(item.arguments)).decode()}]"
+        asked = f"[{quoted(text(item.name) or '').decode()},{quoted(_string(item.arguments)).decode()}]"
         return ToolCall(None, text(item.server_label) or "mcp", asked), bytes(item.output if present(item.output) else item.error)
     known = _HOSTED.get(kind)
     if known is None:
         return None
     name, question, answer = known
     return ToolCall(None, name, argument_text(getattr(item, question))), bytes(getattr(item, answer)) if answer else b""
+
+
+def result_of(owed: Owed, text: str) -> dict[str, Any]:
+    """A result that says `text`, in the form that its kind of call takes."""
+    link = {"type": f"{owed.kind or 'function_call'}_output", "call_id": owed.id}
+    match owed.kind:
+        case "shell_call":
+            return link | {"output": [{"stdout": "", "stderr": text, "outcome": {"type": "exit", "exit_code": 1}}]}
+        case "apply_patch_call":
+            return link | {"status": "failed", "output": text}
+        case "computer_call":  # there is no place for words
+            return link | {"output": {"type": "computer_screenshot", "image_url": _BLANK}}
+        case "tool_search_call":
+            return link | {"type": SEARCHED, "execution": "client", "tools": []}
+        case "local_shell_call":
+            return link | {"id": owed.id, "output": text}
+        case _:
+            return link | {"output": text}
 
 
 def call_id_of(item: WireItem) -> str | None:

@@ -7,6 +7,7 @@ at once. What the provider carried out itself stands before them as a call with 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
@@ -31,6 +32,8 @@ from proxy.dialects.responses_items import (
     ITEMS,
     MESSAGE,
     RESULTS,
+    SEARCHED,
+    UsualItem,
     WireItem,
     call_id_of,
     call_of,
@@ -39,6 +42,7 @@ from proxy.dialects.responses_items import (
     kind_of,
     list_in,
     merged_contents,
+    result_of,
 )
 from proxy.errors import BadRequest
 from proxy.models import Edits, Insert, Item, Request, Role, ToolCall
@@ -46,7 +50,7 @@ from proxy.models import Edits, Insert, Item, Request, Role, ToolCall
 _INSTRUCTIONS = -1  # the place of the item that no list holds
 _OUTPUT_LIMIT = "max_output_tokens"
 _ROLES = {"assistant": Role.ASSISTANT, "system": Role.SYSTEM, "developer": Role.SYSTEM}
-_TOOL_BRINGERS = ("tool_search_output", "additional_tools")  # items that offer tools beside those of the body
+_TOOL_BRINGERS = (SEARCHED, "additional_tools")  # items that offer tools beside those of the body
 # Built-in tools by the word their type begins with, and what their calls are called here.
 _BUILT_IN = ("local_shell", "shell", "apply_patch", "computer", "tool_search", "web_search", "file_search", "code_interpreter")
 
@@ -60,6 +64,13 @@ class _Body(Hinted, kw_only=True, gc=False):
     stream: Raw = Raw()
     max_output_tokens: Raw = Raw()
     previous_response_id: Raw = Raw()
+    store: Raw = Raw()
+
+
+class _UsualBody(_Body, kw_only=True, gc=False):
+    """A body as nearly all are: read in one pass."""
+
+    input: str | list[UsualItem] | None = None  # type: ignore[assignment]
 
 
 class _Tool(Struct, gc=False):
@@ -74,20 +85,24 @@ class _Part(Struct, gc=False):
     image_url: Raw = Raw()
 
 
+_NOTHING = Edits()
 _BODY = Decoder(_Body)
+_USUAL_BODY = Decoder(_UsualBody)
 _TOOLS = Shape(_Tool)
 _PARTS = Shape(_Part)
 
 
 def parse_request(body: bytes) -> Request:
     """Reads a request. Raises `BadRequest` on bytes that are not one."""
-    wire = read_body(body, _BODY, _BODY, "input")
+    wire = read_body(body, _USUAL_BODY, _BODY, "input")
     asked = wire.input if isinstance(wire.input, list) else []
     items = [Item(Role.SYSTEM, bytes(wire.instructions), place=_INSTRUCTIONS)] if present(wire.instructions) else []
     if isinstance(wire.input, str):
         items.append(Item(Role.USER, quoted(wire.input)))
     items += _items(asked)
     attachments, picture_bytes = _attached(items)
+    hints = hints_of(wire)
+    previous = text(plain(wire.previous_response_id))
     return Request(
         body=body,
         model=wire.model,
@@ -98,9 +113,12 @@ def parse_request(body: bytes) -> Request:
         stream=flag(plain(wire.stream)),
         wants_usage=True,  # no stream of this dialect is without
         max_output=whole(plain(wire.max_output_tokens)) or None,
-        hints=hints_of(wire),
+        hints=hints,
         attachments=attachments,
         picture_bytes=picture_bytes,
+        goes_on_from=previous or hints.get("conversation"),
+        conversation=previous is None and "conversation" in hints,
+        kept=plain(wire.store) is not False or (previous is None and "conversation" in hints),
     )
 
 
@@ -147,8 +165,8 @@ def _items(wire: Iterable[WireItem]) -> list[Item]:
                 items.append(Item(role, bytes(item.content), place=place))
         elif kind in RESULTS:
             history.end_answer()
-            result = bytes(item.output if kind != "tool_search_output" else item.tools)
-            items.append(Item(Role.TOOL, result, (), call_id_of(item), item.status == "failed", place))
+            result = bytes(item.tools if kind == SEARCHED else item.output)
+            items.append(Item(Role.TOOL, result, (), call_id_of(item), item.status == "failed", place, RESULTS[kind]))
         elif (call := call_of(item, kind)) is not None:
             history.call(call, place)
         elif (hosted := hosted_call(item, kind)) is not None:
@@ -202,7 +220,7 @@ def rewrite_request(request: Request, edits: Edits) -> bytes:
     The top-level object and the touched items are written anew around their values, which stay as they were. Raises `BadRequest` where the
     body is too deep to be read again.
     """
-    if not edits.inserts and not edits.no_tools and edits.force_tool is None and edits.max_output is None:
+    if msgspec.structs.replace(edits, ask_usage=False) == _NOTHING:
         return request.body
     try:
         members = read(FIELDS, request.body)
@@ -210,6 +228,7 @@ def rewrite_request(request: Request, edits: Edits) -> bytes:
         _insert(members, request.items, edits.inserts)
         _choose_tool(members, edits)
         _limit_output(members, edits.max_output)
+        _go_on(members, edits)
         return request.body if members == before else object_of(members)
     except RecursionError:
         # How deep is too deep depends on how deep the caller's stack is, so `parse` may just have managed.
@@ -249,7 +268,7 @@ def _appended(raw: Raw, addition: str) -> bytes | None:
         members["content"] = Raw(append_text(bytes(item.content), addition, part=part))
     elif kind == "shell_call_output":
         return _to_shell_output(members, addition)
-    elif kind in RESULTS and not bytes(item.output).startswith(b"{") and kind != "tool_search_output":
+    elif kind in RESULTS and not bytes(item.output).startswith(b"{") and kind != SEARCHED:
         members["output"] = Raw(append_text(bytes(item.output), addition, part="input_text"))
     else:
         return None
@@ -275,6 +294,20 @@ def _choose_tool(members: Fields, edits: Edits) -> None:
         members["tool_choice"] = Raw(encode({"type": forced.type, "name": forced.name}))
     elif edits.no_tools and tools:
         members["tool_choice"] = Raw(b'"none"')
+
+
+def _go_on(members: Fields, edits: Edits) -> None:
+    """Goes on from another response, or from none, and brings the results that are missing there."""
+    if edits.go_on_from:
+        members["previous_response_id"] = Raw(quoted(edits.go_on_from))
+    elif edits.go_on_from is not None:
+        members.pop("previous_response_id", None)
+    if not edits.owed:
+        return
+    given = bytes(members.get("input", b""))
+    said = [Raw(encode({"role": "user", "content": Raw(given)}))] if given.startswith(b'"') else list_in(given)
+    results = [Raw(encode(result_of(owed, edits.owed_text))) for owed in edits.owed]
+    members["input"] = Raw(list_of(results if edits.alone else results + said))
 
 
 def _limit_output(members: Fields, limit: int | None) -> None:

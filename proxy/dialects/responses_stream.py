@@ -152,8 +152,10 @@ class ResponsesReader:
             error=self._error,
         )
 
-    def sent(self) -> Standing:
-        """Where the stream stood before the event just fed."""
+    def sent(self, *, withheld: bool = True) -> Standing:
+        """Where the stream stood before the event just fed, or behind it."""
+        if not withheld:
+            return self._standing(self._in_order(), self._number + 1)
         added = self._adds.pop() if self._adds is not None else None
         standing = self._standing([draft for draft in self._in_order() if draft.at < self._fed], self._number_before + 1)
         if self._adds is not None and added is not None:

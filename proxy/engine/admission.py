@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.budgets import Spending
+from proxy.chains import standing, unanswered
 from proxy.counting import Tally, ladder_of, tally
 from proxy.detectors import active, texts_armed, texts_seen
 from proxy.engine.case import Admission, Case, Flaw, Serve
 from proxy.events import FindingSeen
 from proxy.finishing import closing_tool
 from proxy.lanes import LOST, place_mark
-from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request
-from proxy.nudge import again_instruction, nudge_text, why, wrap_up_instruction
+from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request, ToolCall
+from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
 from proxy.state import Nudge, Record, Stop, noticed_mark
 from proxy.trail import History, Trail
@@ -191,8 +192,11 @@ def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
     return f"{most.name} {counts.counts[most.call]}/{ladder.stop_at if ladder and ladder.stop_at else '-'}"
 
 
-def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
-    """The request's edits: nudges at their places, and for a last call the instruction to conclude, firmer with each attempt."""
+def edits_of(plan: Admission, case: Case, *, attempt: int, withheld: Sequence[ToolCall] = ()) -> Edits:
+    """The request's edits: nudges at their places, and for a last call the instruction to conclude, firmer with each attempt.
+
+    withheld: calls of the answer that the upstream has given already. To a conversation the request is not sent again: it is all there.
+    """
     request, history, policy, lane = case.request, case.history, case.policy, case.place.lane
     new = plan.nudge or plan.warning
     nudges = [*lane.nudges, new] if policy.nudge.keep else [new]
@@ -207,11 +211,17 @@ def edits_of(plan: Admission, case: Case, *, attempt: int) -> Edits:
             continue
         item = nudge.item if nudge.message < 0 else history.messages[nudge.message].last_item
         inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))
+    kept = standing(case.record, request, case.prints)
+    moved = Edits() if kept is None else Edits(go_on_from=kept.go_on_from, owed=tuple(kept.owed), owed_text=NOT_EXECUTED)
     if plan.serve is not Serve.FINAL:
-        return Edits(inserts=tuple(inserts))
+        return msgspec.structs.replace(moved, inserts=tuple(inserts))
+    owed = unanswered(withheld) if request.conversation else ()
+    if owed:
+        said = f"{NOT_EXECUTED}\n\n{wrap_up_instruction(plan.cause, attempt)}"
+        return Edits(no_tools=True, owed=owed, owed_text=said, alone=True)
     inserts += _at_the_end(history, wrap_up_instruction(plan.cause, attempt))
     forced = closing_tool(request, policy, case.asker.client)
-    return Edits(inserts=tuple(inserts), no_tools=forced is None, force_tool=forced)
+    return msgspec.structs.replace(moved, inserts=tuple(inserts), no_tools=forced is None, force_tool=forced)
 
 
 def edits_again(plan: Admission, case: Case, flaw: Flaw, *, attempt: int) -> Edits:

@@ -8,6 +8,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from proxy.chains import Delivered, recall
 from proxy.counting import Tally
 from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
@@ -16,7 +17,7 @@ from proxy.models import Action, Allowance, Choice, Edits, Finding, Reason, Requ
 from proxy.nudge import why, why_above, why_budget, why_flaw
 from proxy.policy import Expectation, Policy, Scope
 from proxy.state import Nudge, Record, Stop
-from proxy.trail import History, asks_summary
+from proxy.trail import History, asks_summary, read
 from proxy.turns import Turn, newest, turn_of
 
 
@@ -43,6 +44,9 @@ class Case(msgspec.Struct):
     def take(self, record: Record) -> None:
         """Finds the request's place in another record, which changes that record."""
         whole = self.policy.scope is Scope.SESSION
+        past = recall(record, self.request, self.prints)
+        if past is not None:
+            self.history = read(self.request, self.prints, past)
         self.record = record
         self.place = absorb(record, self.request, self.history, self.prints, self.asker, whole=whole)
 
@@ -144,7 +148,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
     blocked: the client was sent away without an answer of the model's, by a stop or an error. own: the model answered as it would, not in
     a wrap-up. said: what the client was given, None without an answer. ended_for: the reason for which the client was sent away or
-    brought to its end.
+    brought to its end. given: what of its answer the upstream keeps too.
     """
 
     ended: float
@@ -159,6 +163,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     ended_for: Reason | None = None
     dropped: frozenset[int] = frozenset()
     said: Choice | None = None
+    given: Delivered | None = None
 
 
 def stop_of(finding: Finding) -> Stop:

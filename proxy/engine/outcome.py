@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from proxy.chains import remember
 from proxy.detectors import texts_seen
 from proxy.engine.case import Case, Result
 from proxy.events import NudgeEnded, NudgeOutcome
@@ -11,7 +12,7 @@ from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
 from proxy.state import Given, Nudge, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import answer_identity
-from proxy.turns import cut_at_limit, goes_on, known_tools, turn_of
+from proxy.turns import cut_at_limit, goes_on, known_tools, said_mark, turn_of
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
 
@@ -50,6 +51,9 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
         answer = answer_identity(result.said.text, result.said.calls, case.prints)
         lane.shortened = [*(known for known in lane.shortened if known != answer), answer]
     _give(case, result)
+    if result.given is not None and result.full:
+        text = said_mark(result.given.choice.text, case.prints)
+        remember(record, case.request, case.history, case.prints, result.given, text)
     return NudgeEnded(ended, told) if given and ended is not None else None
 
 

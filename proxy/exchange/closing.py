@@ -42,6 +42,7 @@ class Closing:
         course = self._course
         if course.verdict.finding is not None:
             course.plan.stop_for(course.verdict.finding)
+        course.withheld = answer
         course.kept = answer.choices[0].text if answer.choices and course.spoken is None else ""
         if course.session.policy.on_stop is OnStop.WRAP_UP:
             await self.conclude(reserved=False)
@@ -55,9 +56,9 @@ class Closing:
             await self._reply.open()
         text, calls = await self._reply.outlast(asyncio.ensure_future(self._last_answer(reserved=reserved)))
         if calls:
-            await self._say(self._course.kept, calls)
+            await self._say(self._course.kept, calls, concluded=True)
         elif text is not None:
-            await self._say(joined([self._course.kept, stop_line(self._course.plan.cause), text]))
+            await self._say(joined([self._course.kept, stop_line(self._course.plan.cause), text]), concluded=True)
         else:
             await self.local()
 
@@ -65,13 +66,17 @@ class Closing:
         """The model's concluding text, or the finish call it was made to make; (None, ()) when the local message must do."""
         session, plan, calls = self._course.session, self._course.plan, self._course.calls
         plan.serve = Serve.FINAL
-        for attempt in range(session.policy.wrap_up.retries + 1):
+        first = self._course.withheld
+        withheld = first.choices[0].calls if first is not None and first.choices else ()
+        tries = 1 if session.request.conversation else session.policy.wrap_up.retries + 1  # what is said there stays there
+        for attempt in range(tries):
             if attempt or not reserved:
                 opened = await self._set.sessions.reserve(session)
                 if opened is not None and opened.refused is not None:
                     break
-            edits = edits_of(plan, session, attempt=attempt)
+            edits = edits_of(plan, session, attempt=attempt, withheld=withheld)
             answer = await calls.whole_answer(edits)
+            self._course.withheld = answer or self._course.withheld
             choice = answer.choices[0] if answer is not None and answer.choices else Choice()
             if edits.force_tool is not None:
                 return None, tuple(call for call in choice.calls if call.name == edits.force_tool)[:1]
@@ -84,10 +89,12 @@ class Closing:
     async def mend(self, answer: Answer, flaw: Flaw) -> None:
         """Gives an answer without its flaw: the one that the model gives when asked again, else what is good of this one, and says so."""
         course = self._course
-        again = await self._reply.outlast(asyncio.ensure_future(self._asked_again(flaw))) if flaw.again else None
+        course.withheld = answer
+        may_ask = flaw.again and not course.session.request.conversation  # what was asked there has been answered there
+        again = await self._reply.outlast(asyncio.ensure_future(self._asked_again(flaw))) if may_ask else None
         course.plan.mend_for(flaw, answered=again is not None)
         if again is not None:
-            await self._say(again.text, again.calls)
+            await self._say(again.text, again.calls, concluded=True)
             return
         rest, reason = _beyond(course.said, flaw.clean), flaw.finding.reason
         if reason is Reason.EXPECT or (flaw.clean and not flaw.again and reason is Reason.TOOL_MARKUP):
@@ -109,6 +116,7 @@ class Closing:
             if opened is not None and opened.refused is not None:
                 break
             answer = await calls.whole_answer(edits_again(self._course.plan, session, flaw, attempt=attempt))
+            self._course.withheld = answer or self._course.withheld
             choice = answer.choices[0] if answer is not None and answer.choices else None
             if answer is None or choice is None:
                 break
@@ -137,6 +145,8 @@ class Closing:
             await (self._say(joined([course.kept, text])) if finish is None else self._say(course.kept, (finish,)))
             return
         notice = course.notice()
+        if course.withheld is not None and course.session.request.conversation:
+            course.give_own("", Choice())
         self._end(full=True, blocked=True, answered=False)
         body = course.dialect.error(plan.status, f"lastcall_{plan.reason}", notice.message, notice)
         await self._reply.whole(plan.status, [JSON, NO_RETRY], body)
@@ -147,14 +157,20 @@ class Closing:
         tool = closing_tool(session.request, session.policy, session.identity.client)
         return None if tool is None else closing_call(session.request, tool, text, f"lastcall_{self._set.new_id()}")
 
-    async def _say(self, text: str, calls: tuple[ToolCall, ...] = (), *, glue: str = "\n\n") -> None:
-        """Gives the text and the calls. glue: what goes between it and the text that went out before."""
+    async def _say(self, text: str, calls: tuple[ToolCall, ...] = (), *, glue: str = "\n\n", concluded: bool = False) -> None:
+        """Gives the text and the calls. glue: what goes between it and the text that went out before.
+
+        concluded: it is what the model said at last; where the upstream keeps that, the client can go on from it.
+        """
         course, reply = self._course, self._reply
         request, notice, usage = course.session.request, course.notice(), course.calls.account.usage
-        head = course.spoken or course.head(None, int(self._set.wall()), self._set.new_id())
+        known = course.withheld if concluded and request.kept else None
+        head = course.spoken or course.head(known, int(self._set.wall()), self._set.new_id())
         if course.said and text:
             text = glue + text
-        self._end(full=True, choices=[Choice(course.said + text, calls, "stop")])
+        choice = Choice(course.said + text, calls, "stop")
+        course.give_own(head.id, choice)
+        self._end(full=True, choices=[choice])
         if not request.stream and reply.status is None:
             body = course.dialect.completion(head, text, usage, notice, request.choices, calls)
             await reply.whole(200, [JSON], body)

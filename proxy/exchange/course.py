@@ -1,13 +1,16 @@
 """What one exchange has come to so far, and what is told of it: header fields, the `lastcall` object, the event."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from proxy.budgets import usage_of
 from proxy.calls import Calls
+from proxy.chains import Delivered, as_it_came, in_place_of, standing
 from proxy.dialects import Dialect
 from proxy.engine import Admission, Verdict, notice_of
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
-from proxy.models import Action, Answer, Head, Notice, Reason
+from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall
 from proxy.policy import Mode
 from proxy.sessions import Session
 
@@ -17,7 +20,8 @@ class Course(msgspec.Struct):
 
     due: when the session's time is over, on the setting's clock. spoken: identity of the stream of which something went out; sent: how
     far it had come, as its reader says; said: its text until then; called: whether calls of it went out. kept: text of an answer that
-    was stopped, not gone out yet.
+    was stopped, not gone out yet. withheld: the upstream's newest answer that the client is not given as it is. given: what the client is
+    given of an answer that the upstream keeps.
     """
 
     dialect: Dialect
@@ -31,6 +35,20 @@ class Course(msgspec.Struct):
     kept: str = ""
     called: bool = False
     due: float | None = None
+    withheld: Answer | None = None
+    given: Delivered | None = None
+
+    def give(self, answer: Answer, dropped: Sequence[ToolCall] = ()) -> None:
+        """Notes that the client is given an answer of the upstream's, without these calls."""
+        if self.session.request.kept:
+            self.given = as_it_came(answer, dropped)
+
+    def give_own(self, id: str, choice: Choice) -> None:
+        """Notes that the client is given an answer of Lastcall's in its place."""
+        session = self.session
+        if session.request.kept:
+            kept = standing(session.record, session.request, session.prints)
+            self.given = in_place_of(self.withheld, id, choice, kept, session.request)
 
     @property
     def reason(self) -> Reason | None:

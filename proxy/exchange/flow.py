@@ -1,7 +1,7 @@
 """The steps of one exchange: read, parse, identify, open the session, admit, send, judge, answer, commit, emit."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 import msgspec
 
@@ -17,7 +17,7 @@ from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting, Way
 from proxy.forwarding import Forwarder, paced
 from proxy.identity import identify
-from proxy.models import Action, Answer, Choice
+from proxy.models import Action, Answer, Choice, ToolCall
 from proxy.policy import Mode, OnStop, Unpriced
 from proxy.tenants import Tenant
 from proxy.upstream.http import Response
@@ -143,18 +143,18 @@ class Exchange:
             await self._closing.mend(answer, verdict.flaw)
             return
         if repair is not None:
-            await self._closing.give(_pruned(repair, verdict).choices[0])
+            await self._closing.give(_parted(repair, verdict.drop)[0].choices[0])
             return
         if verdict.drop:
             body = self._dialect.prune(body, verdict.drop, self._course.notice(pruned=True))
-            answer = _pruned(answer, verdict)
-        self._went_through(answer)
+        self._went_through(answer, verdict.drop)
         await self._reply.whole(response.status, response.headers, body)
 
     def _repaired(self, answer: Answer) -> Answer | None:
-        """The answer with the calls that it only wrote as text, where the policy wants that."""
+        """The answer with the calls that it only wrote as text, where the policy wants that and the upstream need not know of them."""
         session = self._course.session
-        return None if session.policy.mode is Mode.OBSERVE else repaired(session, answer)
+        untouched = session.policy.mode is Mode.OBSERVE or session.request.goes_on_from is not None
+        return None if untouched else repaired(session, answer)
 
     def _judge(self, answer: Answer) -> Verdict:
         """What the calls of an answer amount to; in observe mode it is only noted."""
@@ -231,10 +231,10 @@ class Exchange:
         elif verdict.flaw is not None:
             await self._closing.mend(answer, verdict.flaw)
         elif repair is not None:
-            await self._closing.give(_pruned(repair, verdict).choices[0])
+            await self._closing.give(_parted(repair, verdict.drop)[0].choices[0])
         elif verdict.drop:
             course.plan.stop = verdict.stop  # what went out of this message cannot be taken back: the run ends after it
-            await self._rest_of_pruned(forward, _pruned(answer, verdict))
+            await self._rest_of_pruned(forward, answer)
         else:
             self._went_through(answer)
             await self._reply.write(b"".join(forward.held), more=False)
@@ -256,20 +256,24 @@ class Exchange:
         self._went_through(answer)
         self._whole_sent = True
 
-    def _went_through(self, answer: Answer) -> None:
-        self._end(full=True, choices=answer.choices, answered=bool(answer.choices))
+    def _went_through(self, answer: Answer, drop: Collection[tuple[int, int]] = ()) -> None:
+        """The client is given this answer without these calls."""
+        left, dropped = _parted(answer, drop) if drop else (answer, ())
+        self._course.give(left, dropped)
+        self._end(full=True, choices=left.choices, answered=bool(left.choices))
 
     async def _rest_of_pruned(self, forward: Forwarder, answer: Answer) -> None:
         """What is left of a held answer."""
-        course = self._course
-        self._went_through(answer)
+        course, drop = self._course, self._course.verdict.drop
+        left, _ = _parted(answer, drop)
+        self._went_through(answer, drop)
         usage, notice = answer.usage if course.session.request.wants_usage else None, course.notice(pruned=True)
         rest = self._dialect.stream_rest(
             course.head(answer, int(self._set.wall()), self._set.new_id()),
-            answer,
+            left,
             usage,
             notice,
-            drop=course.verdict.drop,
+            drop=drop,
             held=forward.held,
             reader=forward.reader,
             started=course.spoken is not None,
@@ -305,6 +309,7 @@ class Exchange:
             dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
             ended_for=plan.reason if plan.action in (Action.STOP, Action.REFUSE) else None,
             said=choices[0] if choices else None,
+            given=self._course.given,
         )
         self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
 
@@ -352,12 +357,11 @@ def _unpriced(model: str) -> BadRequest:
     )
 
 
-def _pruned(answer: Answer, verdict: Verdict) -> Answer:
-    """The answer without the calls that are left out."""
+def _parted(answer: Answer, drop: Collection[tuple[int, int]]) -> tuple[Answer, tuple[ToolCall, ...]]:
+    """The answer without the calls that are left out, and those of its first choice."""
     choices = [
-        msgspec.structs.replace(
-            choice, calls=tuple(call for position, call in enumerate(choice.calls) if (number, position) not in verdict.drop)
-        )
+        msgspec.structs.replace(choice, calls=tuple([call for position, call in enumerate(choice.calls) if (number, position) not in drop]))
         for number, choice in enumerate(answer.choices)
     ]
-    return msgspec.structs.replace(answer, choices=tuple(choices))
+    dropped = [call for position, call in enumerate(answer.choices[0].calls) if (0, position) in drop]
+    return msgspec.structs.replace(answer, choices=tuple(choices)), tuple(dropped)

@@ -17,6 +17,7 @@ from proxy.listening import listen, url_of
 from proxy.mock.asked import Asked, Said, answer
 from proxy.mock.chat import Chat
 from proxy.mock.messages import Messages
+from proxy.mock.responses import Responses
 from proxy.mock.script import Script, parse_script
 
 BYTES_PER_TOKEN = 4
@@ -39,7 +40,7 @@ class Wire(Protocol):
     def events(self, asked: Asked, said: Said, sent: int, written: int) -> Iterator[str]: ...
 
 
-WIRES: tuple[Wire, ...] = (Chat(), Messages())
+WIRES: tuple[Wire, ...] = (Chat(), Responses(), Messages())
 
 
 class Served(msgspec.Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""`langchain-openai`: a chat model with bound tools, called until it asks for none."""
+"""`langchain-openai`: a chat model with bound tools, called until it asks for none; on chat completions or on the Responses API.
+
+Chained, it goes on from the last response and sends what is new.
+"""
 
 from typing import Any
 
@@ -14,17 +17,18 @@ from tests.clients import KEY, MODEL, PROMPT, TURN_CAP, Agent, Endpoint, NotStop
 ERROR = openai.BadRequestError
 Model = Runnable[Any, AIMessage]
 _used: list[ChatOpenAI] = []
+_RESPONSES: dict[str, Any] = {"use_responses_api": True}
 
 
-def _bound(endpoint: Endpoint, workshop: Workshop) -> tuple[Model, dict[str, BaseTool]]:
+def _bound(endpoint: Endpoint, workshop: Workshop, **options: Any) -> tuple[Model, dict[str, BaseTool]]:
     tools: dict[str, BaseTool] = {name: StructuredTool.from_function(tool) for name, tool in workshop.tools.items()}
-    model = ChatOpenAI(model=MODEL, base_url=endpoint.base_url, api_key=SecretStr(KEY), default_headers=endpoint.headers)
+    model = ChatOpenAI(model=MODEL, base_url=endpoint.base_url, api_key=SecretStr(KEY), default_headers=endpoint.headers, **options)
     _used.append(model)
     return model.bind_tools(list(tools.values())), tools
 
 
-def _run(endpoint: Endpoint, workshop: Workshop, *, stream: bool) -> str:
-    model, tools = _bound(endpoint, workshop)
+def _run(endpoint: Endpoint, workshop: Workshop, *, stream: bool, **options: Any) -> str:
+    model, tools = _bound(endpoint, workshop, **options)
     history: list[BaseMessage] = [HumanMessage(PROMPT)]
     for _ in range(TURN_CAP):
         answer = _sum(list(model.stream(history))) if stream else model.invoke(history)
@@ -67,4 +71,7 @@ AGENTS: dict[str, Agent] = {
     "stream": lambda endpoint, workshop: _run(endpoint, workshop, stream=True),
     "ainvoke": lambda endpoint, workshop: _arun(endpoint, workshop, stream=False),
     "astream": lambda endpoint, workshop: _arun(endpoint, workshop, stream=True),
+    "invoke responses": lambda endpoint, workshop: _run(endpoint, workshop, stream=False, **_RESPONSES),
+    "stream responses": lambda endpoint, workshop: _run(endpoint, workshop, stream=True, **_RESPONSES),
+    "invoke chained": lambda endpoint, workshop: _run(endpoint, workshop, stream=False, use_previous_response_id=True, **_RESPONSES),
 }

@@ -1,11 +1,11 @@
-"""`pydantic-ai` with its chat completions model: its graph owns the loop."""
+"""`pydantic-ai` with its chat completions model or its Responses model: its graph owns the loop."""
 
 from collections.abc import Awaitable, Callable
 
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import UsageLimits
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 
@@ -16,9 +16,9 @@ _LIMITS = UsageLimits(request_limit=TURN_CAP)
 Run = Callable[[PydanticAgent[None, str]], Awaitable[str]]
 
 
-def _agent(run: Run) -> Agent:
+def _agent(run: Run, kind: type[OpenAIChatModel] | type[OpenAIResponsesModel] = OpenAIChatModel) -> Agent:
     async def work(endpoint: Endpoint, workshop: Workshop) -> str:
-        model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=endpoint.base_url, api_key=KEY))
+        model = kind(MODEL, provider=OpenAIProvider(base_url=endpoint.base_url, api_key=KEY))
         settings = ModelSettings(extra_headers=dict(endpoint.headers))
         async with PydanticAgent(model, model_settings=settings, tools=list(workshop.tools.values())) as agent:
             return await run(agent)
@@ -50,4 +50,10 @@ async def close() -> None:
     """Each agent has closed its own client."""
 
 
-AGENTS: dict[str, Agent] = {"run": _agent(_run), "run_stream": _agent(_run_stream), "iter": _agent(_iter)}
+AGENTS: dict[str, Agent] = {
+    "run": _agent(_run),
+    "run_stream": _agent(_run_stream),
+    "iter": _agent(_iter),
+    "run responses": _agent(_run, OpenAIResponsesModel),
+    "iter responses": _agent(_iter, OpenAIResponsesModel),
+}

@@ -1,6 +1,8 @@
 """An agent that speaks Responses, its history its own, whose model has collapsed: one nudge, then a stop that ends it with an answer."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import aiohttp
@@ -158,6 +160,26 @@ async def test_a_session_is_found_again_through_the_providers_own_calls(
 
     assert len({turn.headers["x-lastcall-session"] for turn in turns}) == 1
     assert [turn.body for turn in turns] == upstream.sent
+
+
+async def test_a_deadline_ends_a_dripping_stream_well_formed(upstream: Upstream, http: aiohttp.ClientSession) -> None:
+    """What was open is closed, and the last event repeats what the client has."""
+    forever = asyncio.Event()
+
+    async def dripping(asked: Asked) -> AsyncIterator[bytes]:
+        written = events(response_of(output_of(Says("This will take a very long time.")), asked))
+        for event in written[: next(at for at, event in enumerate(written) if b"output_text.done" in event)]:
+            yield event
+        await forever.wait()
+
+    upstream.model = lambda asked: Reply(dripping(asked), headers=STREAM)
+    async with running(upstream.url) as proxy:
+        turn = await Agent(http, proxy.v1, stream=True, headers={"x-lastcall-deadline": "1"}).ask()
+
+    assert turn.lastcall is not None
+    assert turn.lastcall["reason"] == "deadline"
+    assert turn.text.startswith("This will take a very long time.\n\n[lastcall stop]")
+    assert [item["type"] for item in turn.output] == ["reasoning", "message", "message"]
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,14 @@ LOOPBACK = {"127.0.0.1", "localhost"}
 MODES = {
     "openai_sdk": ("sync", "sync stream=True", "sync .stream()", "async", "async stream=True", "async .stream()"),
     "anthropic_sdk": ("sync", "sync stream=True", "sync .stream()", "async", "async stream=True", "async .stream()"),
-    "langchain_loop": ("invoke", "stream", "ainvoke", "astream"),
+    "openai_responses": (
+        *("sync", "sync stream=True", "sync .stream()", "async", "async stream=True", "async .stream()"),
+        *("sync chained", "async chained .stream()"),
+    ),
+    "langchain_loop": ("invoke", "stream", "ainvoke", "astream", "invoke responses", "stream responses", "invoke chained"),
     "agents_sdk": ("run", "run_streamed"),
-    "pydantic_agent": ("run", "run_stream", "iter"),
+    "agents_responses": ("run", "run_streamed", "run chained", "run_streamed chained"),
+    "pydantic_agent": ("run", "run_stream", "iter", "run responses", "iter responses"),
     "litellm_loop": ("completion", "completion stream=True", "acompletion", "acompletion stream=True"),
 }
 MARKS = {
@@ -200,6 +205,13 @@ def client(request: pytest.FixtureRequest) -> tuple[str, str]:
 
 
 @pytest.fixture
+def nudged(client: tuple[str, str]) -> Callable[[int], list[int]]:
+    """How many nudges each of so many requests holds: one from the fourth on, where the client sends its history each time."""
+    chained = "chained" in client[1]
+    return lambda requests: [0, 0, 0, 1, *([0 if chained else 1] * (requests - 4))]
+
+
+@pytest.fixture
 def agent(client: tuple[str, str], runner: asyncio.Runner) -> Run:
     """Runs the agent to its end."""
     module, mode = client
@@ -220,39 +232,43 @@ def error(client: tuple[str, str]) -> type[Exception]:
 
 
 @pytest.mark.parametrize("ignores_none", [False, True], ids=["obeys tool_choice", "ignores tool_choice"])
-def test_wrap_up_ends_the_loop_with_an_answer(agent: Run, model: Upstream, lastcall: dict[str, Lastcall], ignores_none: bool) -> None:
+def test_wrap_up_ends_the_loop_with_an_answer(
+    agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall], ignores_none: bool
+) -> None:
     """Nudged once, from the request after the third result on; stopped in place of the fifth call; six upstream calls in all."""
     model.play(mock.Script((READ,), ignores_none=ignores_none))
     workshop, proxy = Workshop(), lastcall["wrap_up"]
     text = agent(proxy.endpoint(), workshop)
     assert workshop.executed == ["read_file"] * 4
-    assert model.nudges == [0, 0, 0, 1, 1, 1]
+    assert model.nudges == nudged(6)
     assert proxy.told("action") == STOPPED
     assert text.startswith(STOP_MARK)
     assert text.endswith("Send a new message to go on." if ignores_none else "\n\nThis is what I know: alpha is broken")
     assert ("The model gave no closing answer." in text) is ignores_none
 
 
-def test_message_ends_the_loop_without_a_further_call(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
+def test_message_ends_the_loop_without_a_further_call(
+    agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall]
+) -> None:
     """The final text is Lastcall's own."""
     workshop, proxy = Workshop(), lastcall["message"]
     text = agent(proxy.endpoint(), workshop)
     assert workshop.executed == ["read_file"] * 4
-    assert model.nudges == [0, 0, 0, 1, 1]
+    assert model.nudges == nudged(5)
     assert proxy.told("action") == STOPPED
     assert text.startswith(f"{STOP_MARK} Lastcall stopped this run: read_file ")
     assert "The model gave no closing answer." in text
 
 
 def test_error_ends_the_loop_with_the_librarys_own_exception(
-    agent: Run, error: type[Exception], model: Upstream, lastcall: dict[str, Lastcall]
+    agent: Run, nudged: Callable[[int], list[int]], error: type[Exception], model: Upstream, lastcall: dict[str, Lastcall]
 ) -> None:
     """It carries the reason, and the client does not ask again."""
     workshop, proxy = Workshop(), lastcall["error"]
     with pytest.raises(error, match=r"Stopped by Lastcall: read_file .* 5 times"):
         agent(proxy.endpoint(), workshop)
     assert workshop.executed == ["read_file"] * 4
-    assert model.nudges == [0, 0, 0, 1, 1]
+    assert model.nudges == nudged(5)
     assert proxy.told("action") == STOPPED
     assert proxy.told("status") == [200, 200, 200, 200, 400]
 
@@ -267,13 +283,15 @@ def test_a_model_that_heeds_the_nudge_answers_by_itself(agent: Run, model: Upstr
     assert proxy.told("action") == STOPPED[:4]
 
 
-def test_repeated_parallel_calls_end_too(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
+def test_repeated_parallel_calls_end_too(
+    agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall]
+) -> None:
     """Two calls in each message, both in a loop."""
     model.play(mock.Script((READ_BOTH,)))
     workshop, proxy = Workshop(), lastcall["wrap_up"]
     assert agent(proxy.endpoint(), workshop).startswith(STOP_MARK)
     assert workshop.executed == ["read_file"] * 8
-    assert model.nudges == [0, 0, 0, 1, 1, 1]
+    assert model.nudges == nudged(6)
     assert proxy.told("action") == STOPPED
 
 
@@ -325,5 +343,7 @@ def test_the_versions_in_the_docs_are_those_that_run(distribution: str) -> None:
 def comparable(body: bytes) -> Any:
     """A request without what differs by design: the model makes new call ids each time, Lastcall asks for the usage of streams."""
     ids: dict[str, str] = {}
-    text = re.sub(r"(?:call|toolu)_[0-9a-f]{24}", lambda match: ids.setdefault(match.group(), f"call {len(ids)}"), body.decode())
+    text = re.sub(
+        r"(?:call|toolu|fc|msg|resp_\d+t)_[0-9a-f]{24}", lambda match: ids.setdefault(match.group(), f"call {len(ids)}"), body.decode()
+    )
     return {name: value for name, value in json.loads(text).items() if name != "stream_options"}

@@ -5,12 +5,14 @@ import pytest
 
 from proxy.models import Reason
 from proxy.state import (
+    MAX_ANSWERS,
     MAX_BYTES,
     MAX_CALLS,
     MAX_GIVEN,
     MAX_LANES,
     VERSION,
     Given,
+    Kept,
     KeptCall,
     Lane,
     Node,
@@ -100,7 +102,8 @@ def test_a_record_of_another_release_or_secret_is_empty() -> None:
 
 def test_a_record_with_more_than_we_know_is_read() -> None:
     """A later release of the same version may have added fields at the end."""
-    assert load(msgspec.msgpack.encode([VERSION, KEY, [], [], [], [], 2, [], [], "new"]), KEY).stopped == 2
+    later = [*msgspec.msgpack.decode(dump(Record(VERSION, KEY, stopped=2))), "new"]
+    assert load(msgspec.msgpack.encode(later), KEY).stopped == 2
 
 
 def test_empty_records_share_nothing() -> None:
@@ -239,6 +242,18 @@ def test_what_still_does_not_fit_loses_whole_lanes() -> None:
     assert {0.0, 7.0} <= {one.used for one in small.lanes}
     assert 2 <= len(small.lanes) < 8
     assert small.names == crowded.names
+
+
+def test_answers_that_the_upstream_keeps_are_the_newest() -> None:
+    """A bounded number, fewer where they are large."""
+    many = [Kept(number, 0, 0, 0, 0, [], [], []) for number in range(MAX_ANSWERS + 6)]
+    small = reloaded(Record(VERSION, KEY, answers=many))
+    assert [kept.place for kept in small.answers] == list(range(6, MAX_ANSWERS + 6))
+
+    large = [Kept(number, 0, 0, 0, 0, [BIG] * 100, [0] * 100, [BIG] * 100) for number in range(MAX_ANSWERS)]
+    small = reloaded(Record(VERSION, KEY, answers=large))
+    assert small.answers
+    assert small.answers[-1].place == MAX_ANSWERS - 1
 
 
 def test_tool_names_of_nudges_and_stops_are_cut() -> None:

@@ -10,7 +10,7 @@ from proxy.replay.formats.format import Format
 from proxy.replay.formats.wire import Found, answer_in, recorded, request_in
 from proxy.replay.recording import Recording
 
-_ITEMS = CALLS | RESULTS | {"reasoning"}
+_ITEMS = CALLS | frozenset(RESULTS) | {"reasoning"}
 
 
 class ResponsesLog(Format):

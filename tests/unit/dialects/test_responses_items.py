@@ -4,9 +4,22 @@ import json
 from typing import Any
 
 import pytest
+from openai.types.responses import ResponseInputItemParam
+from pydantic import TypeAdapter
 
-from proxy.dialects.responses_items import ITEMS, call_of, hosted_call, joined_texts, kind_of, merged_contents, texts_of
-from proxy.models import ToolCall
+from proxy.dialects.responses_items import (
+    ITEMS,
+    RESULTS,
+    call_id_of,
+    call_of,
+    hosted_call,
+    joined_texts,
+    kind_of,
+    merged_contents,
+    result_of,
+    texts_of,
+)
+from proxy.models import Owed, ToolCall
 
 
 def call(**members: Any) -> ToolCall | None:
@@ -21,11 +34,26 @@ def call(**members: Any) -> ToolCall | None:
         ({"type": "function_call", "id": "fc", "name": "ls", "arguments": {"a": 1}}, ToolCall("fc", "ls", '{"a":1}')),
         ({"type": "function_call", "call_id": "c", "name": "log", "namespace": "git"}, ToolCall("c", "git.log", "")),
         ({"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "***"}, ToolCall("c", "patch", "***", custom=True)),
-        ({"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}}, ToolCall("c", "local_shell", '{"command":["ls"]}')),
-        ({"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}, ToolCall("c", "shell", '{"commands":["ls"]}')),
-        ({"type": "apply_patch_call", "call_id": "c", "operation": {"path": "a"}}, ToolCall("c", "apply_patch", '{"path":"a"}')),
-        ({"type": "computer_call", "call_id": "c", "actions": [{"type": "wait"}]}, ToolCall("c", "computer", '[{"type":"wait"}]')),
-        ({"type": "tool_search_call", "call_id": "c", "arguments": {"q": 1}}, ToolCall("c", "tool_search", '{"q":1}')),
+        (
+            {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}},
+            ToolCall("c", "local_shell", '{"command":["ls"]}', kind="local_shell_call"),
+        ),
+        (
+            {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}},
+            ToolCall("c", "shell", '{"commands":["ls"]}', kind="shell_call"),
+        ),
+        (
+            {"type": "apply_patch_call", "call_id": "c", "operation": {"path": "a"}},
+            ToolCall("c", "apply_patch", '{"path":"a"}', kind="apply_patch_call"),
+        ),
+        (
+            {"type": "computer_call", "call_id": "c", "actions": [{"type": "wait"}]},
+            ToolCall("c", "computer", '[{"type":"wait"}]', kind="computer_call"),
+        ),
+        (
+            {"type": "tool_search_call", "call_id": "c", "arguments": {"q": 1}},
+            ToolCall("c", "tool_search", '{"q":1}', kind="tool_search_call"),
+        ),
     ],
 )
 def test_calls_for_the_client_to_carry_out(members: dict[str, Any], made: ToolCall) -> None:
@@ -59,6 +87,18 @@ def test_hosted_calls_hold_their_results(members: dict[str, Any], made: tuple[st
 def test_images_show_nothing_to_compare() -> None:
     """The item does not say what was asked for."""
     assert hosted_call(ITEMS.one(b'{"type":"image_generation_call","result":"AA"}'), "image_generation_call") is None
+
+
+@pytest.mark.parametrize("kind", ["", *RESULTS.values()])
+def test_every_kind_of_call_can_be_answered(kind: str) -> None:
+    """In a form that the API declares, which reads back as the result of that call."""
+    result = result_of(Owed("c", kind), "not executed")
+
+    TypeAdapter(ResponseInputItemParam).validate_python(result)
+    item = ITEMS.one(json.dumps(result).encode())
+    assert RESULTS[kind_of(item)] == kind
+    assert call_id_of(item) == "c"
+    assert ("not executed" in json.dumps(result)) is (kind not in ("computer_call", "tool_search_call"))
 
 
 def test_texts_are_what_a_person_reads() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.dialects.responses_request import parse_request, rewrite_request
 from proxy.errors import BadRequest
-from proxy.models import Edits, Insert, Item, Request, Role, ToolCall
+from proxy.models import Edits, Insert, Item, Owed, Request, Role, ToolCall
 
 NOTE = "[lastcall] again?"
 
@@ -229,6 +229,37 @@ def test_a_call_takes_no_text() -> None:
     asked = request(USER, call())
 
     assert rewrite_request(asked, Edits(inserts=(Insert(1, NOTE),))) is asked.body
+
+
+@pytest.mark.parametrize(
+    ("members", "goes_on_from", "conversation", "kept"),
+    [
+        ({}, None, False, True),
+        ({"store": False}, None, False, False),
+        ({"previous_response_id": "resp_1"}, "resp_1", False, True),
+        ({"previous_response_id": None, "conversation": {"id": "conv_1"}, "store": False}, "conv_1", True, True),
+        ({"previous_response_id": 7}, None, False, True),
+    ],
+)
+def test_what_the_upstream_keeps(members: dict[str, Any], goes_on_from: str | None, conversation: bool, kept: bool) -> None:
+    """What a request goes on from, and whether another can go on from its answer."""
+    asked = request(USER, **members)
+
+    assert (asked.goes_on_from, asked.conversation, asked.kept) == (goes_on_from, conversation, kept)
+
+
+def test_going_on_from_another_response() -> None:
+    """Or from none at all; what is owed there comes first, each result in its kind."""
+    owed = (Owed("a"), Owed("b", "custom_tool_call"))
+    edits = Edits(go_on_from="resp_2", owed=owed, owed_text="no")
+    results = [result("no", "a"), result("no", "b", "custom_tool_call_output")]
+
+    moved = edited(USER, previous_response_id="resp_1", edits=edits)
+    assert (moved["previous_response_id"], moved["input"]) == ("resp_2", [*results, USER])
+    assert "previous_response_id" not in edited(USER, previous_response_id="resp_1", edits=Edits(go_on_from=""))
+    assert edited(USER, edits=Edits(owed=owed, owed_text="no", alone=True))["input"] == results
+    alone = parse_request(b'{"input":"go","previous_response_id":"resp_1"}')
+    assert json.loads(rewrite_request(alone, edits))["input"] == [*results, USER]
 
 
 def test_a_body_that_only_just_could_be_read_is_refused_when_it_cannot_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,6 +236,8 @@ def test_standing_shows_what_went_out() -> None:
 
     assert reader.sent().number == 4
     assert [item.index for item in reader.sent().shown] == [0]
+    assert [item.index for item in reader.sent(withheld=False).shown] == [0, 1]
+    assert reader.sent(withheld=False).number == 5
     assert reader.sent().spoke
     assert ResponsesReader().sent() == Standing()
     unfinished = followed([*stream(REASONING)[:2], *stream(REASONING, call("x"))[4:5]]).sent()
