@@ -4,12 +4,11 @@ Read from the request's own history. The record adds which answers were cut at t
 lane last rested: what is asked again after a while is asked on purpose.
 """
 
-import re
 from typing import Any
 
 import msgspec
 
-from proxy.fingerprint import Fingerprints
+from proxy.fingerprint import Fingerprints, normal_text
 from proxy.markup import leaked
 from proxy.models import Request, ToolCall, text_of
 from proxy.state import Lane
@@ -17,13 +16,13 @@ from proxy.trail import History, from_person
 
 MOST = 24  # answers that are looked back at
 _AT_LIMIT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"})
-_DIGITS = re.compile(r"\d+")
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """One answer. text: identity of what it says, spelling of numbers and spaces aside. empty: neither text nor calls.
+    """One answer. text: identity of what it says, without clock times, attempt counters and the like, case and spaces aside.
 
-    cut: it ended at the output limit; tool: of the call that was cut then, "" for a text. leaked: it wrote a tool call as text.
+    empty: neither text nor calls. cut: it ended at the output limit; tool: of the call that was cut then, "" for a text. leaked: it wrote
+    a tool call as text.
     """
 
     text: int
@@ -64,12 +63,12 @@ def schemas_of(request: Request) -> dict[str, dict[str, Any]]:
 
 
 def said_mark(text: str, prints: Fingerprints) -> int:
-    """The identity of what a text says, spelling of numbers and spaces aside."""
+    """The identity of what a text says: case, spaces, clock times, attempt counters and the like aside."""
     return prints.text("said", _plain(text))
 
 
 def _plain(text: str) -> str:
-    return " ".join(_DIGITS.sub("#", text).lower().split())
+    return " ".join(normal_text(text).lower().split())
 
 
 def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], prints: Fingerprints, *, cut: bool) -> Turn:
