@@ -18,7 +18,7 @@ LONGEST = 120  # seconds for one run; an agent that is not stopped would go on f
 
 @dataclass(frozen=True)
 class Cli:
-    """One agent. package: its npm package. shell: its shell tool's name, `more`: what that wants beside the command.
+    """One agent. package: its npm package. shell: its shell tool's name; wants: what that calls the command, more: what it wants beside it.
 
     arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL.
     """
@@ -29,11 +29,12 @@ class Cli:
     arguments: Callable[[str, str], list[str]]
     environment: Callable[[str], dict[str, str]]
     more: Mapping[str, Any] = field(default_factory=dict)
+    wants: str = "command"
     files: Callable[[str], dict[str, str]] = lambda url: {}
 
     def call(self, command: str) -> dict[str, Any]:
         """The arguments of its shell tool."""
-        return {"command": command, **self.more}
+        return {self.wants: command, **self.more}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,22 @@ def _opencode_configuration(url: str) -> str:
     )
 
 
+def _codex_configuration(url: str) -> str:
+    provider = {"name": "tried", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "TRIED_KEY"}
+    members = "\n".join(f"{name} = {json.dumps(value)}" for name, value in provider.items())
+    return f'model = "mock"\nmodel_provider = "tried"\n[model_providers.tried]\n{members}\n'
+
+
 CLIS = {
+    "codex": Cli(
+        package="@openai/codex",
+        program="codex",
+        shell="exec_command",
+        arguments=lambda url, prompt: ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt],
+        environment=lambda url: {"TRIED_KEY": "any"},
+        wants="cmd",
+        files=lambda url: {".codex/config.toml": _codex_configuration(url)},
+    ),
     "claude": Cli(
         package="@anthropic-ai/claude-code",
         program="claude",

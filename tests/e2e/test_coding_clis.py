@@ -30,8 +30,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "clients.md"
 PROMPT = "Repair a.txt, please."
 VOLATILE = re.compile(
     r"""
-      [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12} | (?:call|toolu|msg|ses|prt)_\w+ | [0-9a-f]{64} | \bcch=\w+
-    | PGID:\ \d+ | \b[0-9a-f]{7,40}\b | \d+:\d\d:\d\d[^"\\]{0,24}
+      [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12} | (?:call|toolu|fco?|msg|rs|resp|ses|prt)_[\w-]+ | [0-9a-f]{64}
+    | \bcch=\w+
+    | Chunk\ ID:\ [0-9a-f]+ | Wall\ time:\ [\d.]+ | PGID:\ \d+ | \b[0-9a-f]{7,40}\b | \d+:\d\d:\d\d[^"\\]{0,24}
     """,
     re.VERBOSE,
 )
