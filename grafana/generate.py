@@ -90,6 +90,13 @@ ANNOTATIONS: list[Json] = [
         "shown": True,
     },
     {
+        "name": "Reloads",
+        "color": "purple",
+        "expr": f'sum by (outcome) (increase(lastcall_config_reloads_total{{{AT}, outcome!="unchanged"}}[1m])) > 0',
+        "text": "configuration {{outcome}}",
+        "shown": True,
+    },
+    {
         "name": "Releases",
         "color": "blue",
         "expr": f"count by (version) (lastcall_build_info{{{AT}}}) unless count by (version) (lastcall_build_info{{{AT}}} offset 1m)",

@@ -6,10 +6,12 @@ What an agent is like stands in its task; the model behind the proxies reads it 
 import asyncio
 import json
 import random
+import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -58,7 +60,9 @@ class Fleet:
     chance: random.Random
 
     async def work(self, seconds: float, agents: int) -> None:
-        """As many agents at a time for so long; half way the store is away for a moment, and one agent leaves in the midst of a stream."""
+        """As many agents at a time for so long. Half way the store is away for a moment, one agent leaves in the midst of a stream, and the
+        configuration changes, once to something that is not valid.
+        """
         end = time.monotonic() + seconds
         busy = [asyncio.ensure_future(self._one_after_another(end)) for _ in range(agents)]
         await asyncio.sleep(seconds / 2)
@@ -66,6 +70,7 @@ class Fleet:
         await asyncio.sleep(min(2.0, seconds / 8))
         self.store.resume()
         await self._leave()
+        await asyncio.to_thread(self._change_configuration)
         await asyncio.gather(*busy)
 
     async def _one_after_another(self, end: float) -> None:
@@ -85,6 +90,15 @@ class Fleet:
                     await agent.ask()
                 async with self.http.get(f"{served.v1}/models", headers=headers) as response:
                     await response.read()
+
+    def _change_configuration(self) -> None:
+        proxy = self.proxies[0]
+        file = Path(f"/proc/{proxy.pid}/cwd").resolve() / "config.yaml"
+        text = file.read_text()
+        for changed, outcome in ((text + "]", "rejected"), (text.rstrip("}") + "}}, policy: {budgets: {steps: 500}}}", "applied")):
+            file.write_text(changed)
+            proxy.send(signal.SIGHUP)
+            proxy.wait_for_log(f'"outcome":"{outcome}"')
 
     async def _leave(self) -> None:
         agent = Agent(self.http, self.proxies[0].v1, stream=True, task="hangs", headers={"x-lastcall-key": "key-of-support"})
