@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib import pyplot
 from matplotlib.patches import FancyBboxPatch
+from PIL import Image
 
 from tests.platform.dashboards import DASHBOARDS, ROOT, RULES
 from tests.platform.prometheus import Prometheus, Series, prometheus
@@ -90,18 +92,21 @@ def draw(dashboard: Json, window: Window, picture: Path) -> None:
     """One dashboard into a PNG file of a palette, so that it stays small."""
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in dashboard["panels"]) + 1
     figure = pyplot.figure(figsize=(PAGE, rows * CELL[1]), dpi=DOTS, facecolor=BACK)
-    page = _Page(figure, rows)
+    page = _Page(figure, rows, (window.start, window.end))
     figure.text(0.008, 1 - 0.65 / rows, dashboard["title"], fontsize=12, va="center")
     for panel in dashboard["panels"]:
         page.panel(panel, [(target, window.series(target)) for target in panel.get("targets", [])])
-    figure.savefig(picture, facecolor=BACK, pil_kwargs={"optimize": True})
+    raw = BytesIO()
+    figure.savefig(raw, facecolor=BACK)
     pyplot.close(figure)
+    Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 class _Page:
-    """A page of so many rows, and what stands on it."""
+    """A page of so many rows, and what stands on it. time: shown by each panel (epoch seconds)."""
 
-    def __init__(self, figure: Any, rows: int) -> None:
+    def __init__(self, figure: Any, rows: int, time: tuple[float, float]) -> None:
+        self._time = time
         self._figure = figure
         self._rows = rows
 
@@ -174,6 +179,7 @@ class _Page:
         if defaults["custom"]["thresholdsStyle"]["mode"] != "off":
             for step in defaults["thresholds"]["steps"][1:]:
                 axes.axhline(step["value"], color=COLOURS["red"], linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.set_xlim(*self._time)
         axes.set_ylim(bottom=0)
         axes.grid(color=EDGE, linewidth=0.6)
         axes.tick_params(colors=FAINT, length=0, labelsize=7)
@@ -181,8 +187,9 @@ class _Page:
         axes.yaxis.set_major_formatter(lambda value, _: spelled(value, defaults))
         axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
         axes.xaxis.set_major_formatter(lambda moment, _: time.strftime("%H:%M:%S", time.gmtime(moment)))
+        columns = round(rectangle[2] * 9)
         axes.legend(
-            loc="upper left", bbox_to_anchor=(-0.06, -0.16), ncols=5, fontsize=7, frameon=False, labelcolor=TEXT, handlelength=1,
+            loc="upper left", bbox_to_anchor=(-0.06, -0.16), ncols=columns, fontsize=7, frameon=False, labelcolor=TEXT, handlelength=1,
             columnspacing=1, borderaxespad=0,
         )  # fmt: skip
 

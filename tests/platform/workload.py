@@ -24,6 +24,8 @@ from tests.upstreams import DONE, READ_A, Asked, Model, Reply, Says, looping, pi
 
 TEAMS = {"research": 3, "support": 2, "platform": 1}
 """How many of six agents are of a team."""
+TEAM_TOKENS = 300_000
+PRICES = "{'gpt-*': {input: 1.25, cached: 0.125, output: 10}, 'claude-*': {input: 3, cached: 0.3, output: 15}}"
 MODELS = ("gpt-5", "gpt-5-mini", "claude-sonnet-4-5", "in-house-7b")
 TURNS = 12
 
@@ -151,10 +153,12 @@ async def fleet(seed: int, pace: float) -> AsyncIterator[Fleet]:
         store = stack.enter_context(redis_server())
         upstream = await stack.enter_async_context(upstream_running(model(random.Random(seed), pace)))
         ports = free_port(), free_port()
-        teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}']}}" for team in TEAMS)
+        budget = f"budgets: [{{tokens: {TEAM_TOKENS}, per: day}}]"
+        teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}'], {budget}}}" for team in TEAMS)
+        shared = f"prices: {PRICES}, teams: {{{teams}}}"
         configs = (
-            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, teams: {{{teams}}}}}",
-            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}, teams: {{{teams}}}}}",
+            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, {shared}}}",
+            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}, {shared}}}",
         )
         proxies = [stack.enter_context(process(upstream.url, config=config)) for config in configs]
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False))
