@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _run(seconds: float, agents: int, folder: Path) -> list[Path]:
-    async with fleet(seed=11, pace=0.4) as running:
+    async with fleet(seed=11, pace=0.4, tokens=60_000) as running:
         with prometheus({"lastcall": running.targets}, RULES, VARIABLES) as server:
             await asyncio.to_thread(server.until, "count(lastcall_build_info) == 2")
             start = time.time()
@@ -99,7 +99,7 @@ def draw(dashboard: Json, window: Window, picture: Path) -> None:
     raw = BytesIO()
     figure.savefig(raw, facecolor=BACK)
     pyplot.close(figure)
-    Image.open(raw).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(picture, optimize=True)
+    Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True)
 
 
 class _Page:

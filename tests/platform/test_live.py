@@ -40,7 +40,7 @@ def scraped() -> Iterator[Scraped]:
     """A Prometheus that watched a fleet of agents work, the loss of the store included."""
 
     async def work(started: list[Any]) -> None:
-        async with fleet(seed=7, pace=0.02) as running:
+        async with fleet(seed=7, pace=0.02, tokens=5_000) as running:
             server = prometheus({"lastcall": running.targets}, RULES, VARIABLES)
             started.append(server)
             started.append(server.__enter__())

@@ -24,15 +24,20 @@ from tests.upstreams import DONE, READ_A, Asked, Model, Reply, Says, looping, pi
 
 TEAMS = {"research": 3, "support": 2, "platform": 1}
 """How many of six agents are of a team."""
-TEAM_TOKENS = 300_000
 PRICES = "{'gpt-*': {input: 1.25, cached: 0.125, output: 10}, 'claude-*': {input: 3, cached: 0.3, output: 15}}"
 MODELS = ("gpt-5", "gpt-5-mini", "claude-sonnet-4-5", "in-house-7b")
 TURNS = 12
+STEPS = "10"  # of those who spend
 
 
-def _new(asked: Asked) -> Says:
-    """Work: another file each turn, and an answer in the end."""
-    return DONE if asked.turn >= 6 else Says(calls=(("read_file", json.dumps({"path": f"{asked.turn}.txt"})),))
+def _another(asked: Asked) -> Says:
+    """Another file each turn."""
+    return Says(calls=(("read_file", json.dumps({"path": f"{asked.turn}.txt"})),))
+
+
+def _work(asked: Asked) -> Says:
+    """The same, and an answer in the end."""
+    return DONE if asked.turn >= 6 else _another(asked)
 
 
 def _round(asked: Asked) -> Says:
@@ -40,12 +45,12 @@ def _round(asked: Asked) -> Says:
 
 
 KINDS: dict[str, tuple[float, Callable[[Asked], Says]]] = {
-    "works": (70, _new),
+    "works": (70, _work),
     "loops": (5, lambda _: READ_A),
     "heeds": (16, lambda asked: DONE if asked.nudges else READ_A),
     "circles": (3, _round),
     "stutters": (2, lambda _: Says(calls=READ_A.calls * 20)),
-    "spends": (4, _new),
+    "spends": (4, _another),
 }
 """How many of a hundred agents are of a kind, and what the model tells them."""
 FAILURES = (500, 429, 503)
@@ -53,13 +58,14 @@ FAILURES = (500, 429, 503)
 
 @dataclass
 class Fleet:
-    """The proxies under load. store: the Redis behind the first of them."""
+    """The proxies under load. store: the Redis behind the first of them. due: agents that come first, so that there is one of each kind."""
 
     proxies: list[Process]
     targets: list[str]
     store: Server
     http: aiohttp.ClientSession
     chance: random.Random
+    due: list[tuple[str, Process]]
 
     async def work(self, seconds: float, agents: int) -> None:
         """As many agents at a time for so long. Half way the store is away for a moment, one agent leaves in the midst of a stream, and the
@@ -77,10 +83,9 @@ class Fleet:
 
     async def _one_after_another(self, end: float) -> None:
         while time.monotonic() < end:
-            kind = self.chance.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
-            served = self.chance.choice(self.proxies)
+            kind, served = self.due.pop() if self.due else self._any()
             team = self.chance.choices(list(TEAMS), list(TEAMS.values()))[0]
-            headers = {"x-lastcall-key": f"key-of-{team}", **({"x-lastcall-max-steps": "3"} if kind == "spends" else {})}
+            headers = {"x-lastcall-key": f"key-of-{team}", **({"x-lastcall-max-steps": STEPS} if kind == "spends" else {})}
             stream = self.chance.random() < 0.7
             # Most clients ask for a stream's usage; a proxy that only observes does not do it for the others.
             usage: dict[str, Any] = {"stream_options": {"include_usage": True}} if stream and self.chance.random() < 0.8 else {}
@@ -93,11 +98,14 @@ class Fleet:
                 async with self.http.get(f"{served.v1}/models", headers=headers) as response:
                     await response.read()
 
+    def _any(self) -> tuple[str, Process]:
+        return self.chance.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0], self.chance.choice(self.proxies)
+
     def _change_configuration(self) -> None:
         proxy = self.proxies[0]
         file = Path(f"/proc/{proxy.pid}/cwd").resolve() / "config.yaml"
         text = file.read_text()
-        for changed, outcome in ((text + "]", "rejected"), (text.rstrip("}") + "}}, policy: {budgets: {steps: 500}}}", "applied")):
+        for changed, outcome in ((text + "]", "rejected"), (text.replace("policy: {", "policy: {budgets: {steps: 500}, "), "applied")):
             file.write_text(changed)
             proxy.send(signal.SIGHUP)
             proxy.wait_for_log(f'"outcome":"{outcome}"')
@@ -147,19 +155,21 @@ async def _hanging() -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def fleet(seed: int, pace: float) -> AsyncIterator[Fleet]:
-    """Two proxies: one enforces with a Redis behind it, one only observes."""
+async def fleet(seed: int, pace: float, tokens: int) -> AsyncIterator[Fleet]:
+    """Two proxies: one enforces with a Redis behind it, one only observes. tokens: what the smallest team has for a day."""
     async with AsyncExitStack() as stack:
         store = stack.enter_context(redis_server())
         upstream = await stack.enter_async_context(upstream_running(model(random.Random(seed), pace)))
         ports = free_port(), free_port()
-        budget = f"budgets: [{{tokens: {TEAM_TOKENS}, per: day}}]"
-        teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}'], {budget}}}" for team in TEAMS)
+        budgets = {"platform": f"[{{tokens: {tokens}, per: day}}]"}
+        teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}'], budgets: {budgets.get(team, '[]')}}}" for team in TEAMS)
+        held_out = "policy: {nudge: {holdout: 0.3}}"
         shared = f"prices: {PRICES}, teams: {{{teams}}}"
         configs = (
-            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, {shared}}}",
+            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, {shared}, {held_out}}}",
             f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}, {shared}}}",
         )
         proxies = [stack.enter_context(process(upstream.url, config=config)) for config in configs]
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False))
-        yield Fleet(proxies, [f"127.0.0.1:{port}" for port in ports], store, http, random.Random(seed))
+        due = [(kind, served) for kind in KINDS for served in proxies]
+        yield Fleet(proxies, [f"127.0.0.1:{port}" for port in ports], store, http, random.Random(seed), due)
