@@ -10,40 +10,29 @@ from typing import assert_never
 
 import msgspec
 
+from proxy.effects import Effect, keeps_notes, speaks
 from proxy.fingerprint import UNSEEN
 from proxy.models import Reason
-from proxy.policy import Counting, Effect, Ladder, Policy
+from proxy.outcomes import FAILED
+from proxy.policy import NEVER, Counting, Ladder, Policy
 from proxy.trail import Entry, Step, Trail
 
+LATELY = 24  # messages in which shapes of a tool are looked for
 RELAPSE_STOPS_AT = 3  # the second repeat of a call that stopped an earlier run
-
-# Tools that keep the agent's own notes: what they say about progress is the agent's opinion, no news from the world.
-BOOKKEEPING = frozenset(
-    {
-        "todowrite",
-        "todo_write",
-        "todoread",
-        "todo_read",
-        "write_todos",
-        "update_todos",
-        "update_todo_list",
-        "manage_todo_list",
-        "update_plan",
-        "updateplan",
-    }
-)
 
 
 class Tally(msgspec.Struct, frozen=True, gc=False):
     """Counts at the end of a trail. results: the last result of each call. forgiven: calls whose next occurrence does not count.
 
-    plain: no call was made twice, so that no shape of repetition can be there.
+    plain: no call was made twice, so that no shape of repetition can be there. quiet: lately nothing failed, no output came often and
+    nobody was sent a message, so that no shape of a tool can be there either.
     """
 
     counts: dict[int, int]
     results: dict[int, int]
     forgiven: frozenset[int]
     plain: bool = False
+    quiet: bool = False
 
 
 def judged(policy: Policy, entry: Entry) -> bool:
@@ -54,11 +43,11 @@ def judged(policy: Policy, entry: Entry) -> bool:
 
 
 def is_bookkeeping(policy: Policy, name: str) -> bool:
-    """Whether a tool only keeps notes."""
+    """Whether a tool only keeps notes: what those say about progress is the agent's opinion, no news from the world."""
     rule = policy.tools.get(name)
     if rule is not None and rule.effect is not None:
         return rule.effect is Effect.BOOKKEEPING
-    return name.lower() in BOOKKEEPING
+    return keeps_notes(name)
 
 
 def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) -> Ladder | None:
@@ -81,15 +70,25 @@ def least_stop(policy: Policy) -> int | None:
 
 def tally(trail: Trail, policy: Policy) -> Tally:
     """Counts every judged call of a trail under the policy's way of counting."""
+    quiet = _is_quiet(trail, policy)
     match policy.counting:
         case Counting.NO_PROGRESS:
-            return _no_progress(trail, policy)
+            return _no_progress(trail, policy, quiet=quiet)
         case Counting.CONSECUTIVE:
-            return _consecutive(trail, policy)
+            return Tally(_consecutive(trail, policy), _last_results(trail), frozenset(), quiet=quiet)
         case Counting.CUMULATIVE:
-            return _cumulative(trail, policy)
+            return Tally(_cumulative(trail, policy), _last_results(trail), frozenset(), quiet=quiet)
         case _:
             assert_never(policy.counting)
+
+
+def _is_quiet(trail: Trail, policy: Policy) -> bool:
+    lately = [entry for step in trail.steps[-LATELY:] for entry in step.calls]
+    if any([entry.flags & FAILED for entry in lately]) or any([entry.result == UNSEEN for entry in trail.newest]):
+        return False
+    results = [entry.result for entry in lately if entry.result != UNSEEN]
+    rung = policy.ladders[Reason.REPEATED_OUTPUT].least if Reason.REPEATED_OUTPUT in policy.ladders else NEVER
+    return len(results) - len(set(results)) + 2 < rung and not any([speaks(name) for name in {entry.name for entry in lately}])
 
 
 def next_count(now: Tally, call: int) -> int:
@@ -119,9 +118,9 @@ def _last_results(trail: Trail) -> dict[int, int]:
     return {entry.call: entry.result for step in trail.steps for entry in step.calls if entry.result != UNSEEN}
 
 
-def _no_progress(trail: Trail, policy: Policy) -> Tally:
+def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
     if _is_plain(trail):
-        return Tally(_since_news(trail, policy), _last_results(trail), frozenset(), plain=True)
+        return Tally(_since_news(trail, policy), _last_results(trail), frozenset(), plain=True, quiet=quiet)
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
     middles = _middles(trail, policy)
@@ -141,7 +140,7 @@ def _no_progress(trail: Trail, policy: Policy) -> Tally:
                 forgiven.discard(call)
             else:
                 counts[call] = counts.get(call, 0) + 1
-    return Tally(counts, _last_results(trail), frozenset(forgiven))
+    return Tally(counts, _last_results(trail), frozenset(forgiven), quiet=quiet)
 
 
 def _is_plain(trail: Trail) -> bool:
@@ -190,7 +189,7 @@ def _middle(policy: Policy, tool: str) -> int:
     return (ladder.nudge_at + ladder.stop_at) // 2
 
 
-def _consecutive(trail: Trail, policy: Policy) -> Tally:
+def _consecutive(trail: Trail, policy: Policy) -> dict[int, int]:
     counts: dict[int, int] = {}
     previous: set[int] = set()
     for step in trail.steps:
@@ -200,14 +199,14 @@ def _consecutive(trail: Trail, policy: Policy) -> Tally:
         alone = len(distinct) == 1 and distinct == previous
         counts = {call: counts.get(call, 0) + 1 if alone else 1 for call in distinct}
         previous = distinct
-    return Tally(counts, _last_results(trail), frozenset())
+    return counts
 
 
-def _cumulative(trail: Trail, policy: Policy) -> Tally:
+def _cumulative(trail: Trail, policy: Policy) -> dict[int, int]:
     counts: dict[int, int] = {}
     for step in trail.steps:
         for call in _distinct(step, policy):
             counts[call] = counts.get(call, 0) + 1
     for call, made in trail.made.items():
         counts[call] = max(counts.get(call, 0), made)
-    return Tally(counts, _last_results(trail), frozenset())
+    return counts

@@ -72,6 +72,10 @@ class Fingerprints:
             found = _keep(self._results, key, self._digest(b"result", _normal_content(content)) | 1)
         return found
 
+    def error(self, text: str) -> int:
+        """The identity of what a failed result complains of."""
+        return self.digest(b"error", _encoded(normal_text(text)))
+
     def text(self, kind: str, text: str) -> int:
         """The identity of a text, cached: for what comes back in every request of a session."""
         key = hash((kind, text))
@@ -203,6 +207,46 @@ _VOLATILE_KEY = re.compile(
 )
 _MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp|hunk ID")  # everything volatile holds a digit, but for some temporary names and hexadecimal ids
 _OWN_NOTE = "[lastcall"
+
+
+def sketch(content: bytes) -> int:
+    """A small number that results keep when only what is volatile in them changes. Costs a hundredth of a normalised text."""
+    return (content.count(b"\\n") * 31 + content.count(b'"') * 7 + content.count(b" ")) & 0xFFFF
+
+
+_NEAR = 40  # bytes around a difference
+_TOKEN_END = re.compile(rb"[\w.:/+-]*\Z")
+_TOKEN = re.compile(rb"[\w.:/+-]*")
+_DIGIT = re.compile(rb"\d")
+
+
+def could_equal(one: bytes, other: bytes) -> bool:
+    """Whether two results that differ may still be the same: what is volatile holds a digit, so the outermost differences do."""
+    if abs(len(one) - len(other)) > 64 + len(one) // 16:
+        return False
+    first = _common(one, other)
+    last = min(_common(one[::-1], other[::-1]), min(len(one), len(other)) - first)
+    return any(_volatile_at(text, first) for text in (one, other)) and any(
+        _volatile_at(text, len(text) - last - 1) for text in (one, other)
+    )
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes two texts begin with together."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _volatile_at(text: bytes, at: int) -> bool:
+    """Whether the word at a position holds a digit."""
+    before, after = _TOKEN_END.search(text[max(at - _NEAR, 0) : max(at, 0)]), _TOKEN.match(text[max(at, 0) : at + _NEAR])
+    return any(part is not None and _DIGIT.search(part[0]) for part in (before, after))
 
 
 def normal_text(text: str) -> str:

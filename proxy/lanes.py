@@ -10,24 +10,22 @@ from enum import Enum, auto
 
 import msgspec
 
+from proxy.effects import Offer
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.known_clients import STRANGER, Known
-from proxy.models import Request, text_of
-from proxy.state import FAILED, VOID, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
+from proxy.models import Request, ToolCall, text_of
+from proxy.results import compare, keep_arrived, keep_newest
+from proxy.state import Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
 from proxy.trail import (
     Entry,
     History,
     Messages,
-    SeenCall,
     Step,
     Trail,
     UserText,
     asks_summary,
     from_person,
     head_of,
-    is_stub,
-    is_void,
-    looks_failed,
 )
 
 REST_SECONDS = 900.0  # a lane that nobody asked in for so long is taken up on purpose: no loop pauses
@@ -99,7 +97,9 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     relapsed = {relapse.call: relapse.result for relapse in record.relapses if relapse.call not in own}
     made = _made(record.given) if whole else {}
     latest = _latest(record) if whole and not asker.retry else ()
-    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest), current)
+    return Place(
+        lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest, Offer(request.tools, request.tools_raw)), current
+    )
 
 
 # ---- which lane
@@ -317,11 +317,8 @@ def _is_here(history: History, nudge: Nudge) -> bool:
 
 
 def _kept_step(record: Record, node: Node) -> Step:
-    calls = [Entry(k.call, name_at(record, k.name), k.result, bool(k.flags & FAILED), bool(k.flags & VOID)) for k in node.calls]
+    calls = [Entry(kept.call, name_at(record, kept.name), kept.result, kept.flags, kept.error) for kept in node.calls]
     return Step(tuple(calls), node.compacted)
-
-
-_Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is kept of it
 
 
 def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, start: int, before: Iterable[Node]) -> list[Step]:
@@ -330,19 +327,19 @@ def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, st
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
     messages = history.messages
+    fresh = len(messages) - lane.offset - len(lane.nodes)
     nodes = _nodes(record, lane, messages, start)
     if messages.earlier:
-        _record_kept(messages, nodes, prints)
+        keep_arrived(messages, nodes, prints)
     elif nodes:
-        _record(zip(messages[-1].calls, nodes[-1].calls, strict=False), prints, newest=True)
+        keep_newest(nodes, messages, start, prints, fresh=fresh)
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
     calls = [kept.call for node in nodes for kept in node.calls]
     if others or len(set(calls)) < len(calls):
-        _compare(nodes, others, messages, start, prints)
+        compare(nodes, others, messages, start, prints, fresh=fresh)
     made = messages.made[len(messages) - len(nodes) :]
     return [
-        Step(tuple([_entry(call.name, kept) for call, kept in zip(m, node.calls, strict=False)]))
-        for m, node in zip(made, nodes, strict=True)
+        Step(tuple([_entry(call, kept) for call, kept in zip(m, node.calls, strict=False)])) for m, node in zip(made, nodes, strict=True)
     ]
 
 
@@ -361,72 +358,8 @@ def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> list[N
     return nodes
 
 
-def _record_kept(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> None:
-    """The results in a request whose history the upstream keeps: no later one shows them, so they are kept in the form to compare."""
-    first = len(messages) - len(nodes)
-    for at in range(max(len(messages.earlier) - 1, first), len(messages)):
-        for seen, kept in zip(messages[at].calls, nodes[at - first].calls, strict=False):
-            if kept.result == UNSEEN and seen.content:
-                _record([(seen, kept)], prints, newest=True)
-                kept.result = prints.result(seen.content)
-
-
-def _compare(nodes: list[Node], others: Sequence[KeptCall | Relapse], messages: Messages, start: int, prints: Fingerprints) -> None:
-    """Settles the results of calls that were made more than once, here or (others) where no history shows them any more."""
-    places: dict[int, list[tuple[int, int]]] = {}  # call -> (node, position)
-    for number, node in enumerate(nodes):
-        for position, kept in enumerate(node.calls):
-            places.setdefault(kept.call, []).append((number, position))
-    gone: dict[int, list[KeptCall | Relapse]] = {}
-    for other in others:
-        gone.setdefault(other.call, []).append(other)
-    for call, at in places.items():
-        if len(at) > 1 or call in gone:
-            pairs = [(messages[start + number].calls[position], nodes[number].calls[position]) for number, position in at]
-            _record(pairs, prints, newest=False)
-            _settle(pairs, gone.get(call, []), prints)
-
-
-def _record(pairs: Iterable[_Pair], prints: Fingerprints, *, newest: bool) -> None:
-    """Keeps results as first seen. newest: they have just arrived, so that none was cut.
-
-    Called for the newest message and for calls made more than once: of a history that Lastcall joins late, nobody asks for the rest.
-    """
-    for seen, kept in pairs:
-        if kept.result != UNSEEN or not seen.content:
-            continue
-        failed = seen.failed or looks_failed(seen.content)
-        kept.flags = (VOID if is_void(seen.content) else 0) | (FAILED if failed else 0)
-        if newest or not is_stub(seen.content):
-            kept.result = prints.raw_result(seen.content)
-        else:  # cut before it was ever recorded: it equals nothing
-            kept.result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
-
-
-def _settle(pairs: Sequence[_Pair], gone: Sequence[KeptCall | Relapse], prints: Fingerprints) -> None:
-    """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
-
-    gone: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may end
-    as a stop is remembered in the form that a later run can compare.
-    """
-    alike = [*(kept for _, kept in pairs), *gone]
-    if len(pairs) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
-        return
-    normal = {kept.result: prints.result(seen.content) for seen, kept in pairs if _at_hand(seen, kept, prints)}
-    for kept in alike:
-        kept.result = normal.get(kept.result, kept.result)
-
-
-def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
-    """Whether the result is only known by its bytes, and the history still shows them."""
-    return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
-
-
-def _entry(name: str, kept: KeptCall) -> Entry:
-    flags = kept.flags
-    if not flags:
-        return Entry(kept.call, name, kept.result)
-    return Entry(kept.call, name, kept.result, bool(flags & FAILED), bool(flags & VOID))
+def _entry(made: ToolCall, kept: KeptCall) -> Entry:
+    return Entry(kept.call, made.name, kept.result, kept.flags, kept.error, made.arguments or None)
 
 
 # ---- answers that no history carries

@@ -218,7 +218,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     """A loop shape seen in a trail.
 
     reason: the detector. tool: the tool's name. count: how often; nudge_at/stop_at: the ladder it climbs (None: no such rung).
-    calls: fingerprints that make up the loop.
+    calls: fingerprints that make up the loop. across: the loop is one of a tool, whose calls differ.
     """
 
     reason: Reason
@@ -227,6 +227,7 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     nudge_at: int | None
     stop_at: int | None
     calls: frozenset[int]
+    across: bool = False
 
     @property
     def stops(self) -> bool:

@@ -35,11 +35,7 @@ def nudge_text(nudge: Nudge, request: Request, history: History, policy: Policy)
         return f"{NUDGE_MARK} {_text_observation(nudge)} {_text_advice(nudge.reason, finish)} {_HONEST}"
     answer = f"call {finish} with what you have" if finish else "give your answer with what you have"
     came_back = f' The last result began: "{result}".' if result else ""
-    return (
-        f"{NUDGE_MARK} {_observation(nudge)}{came_back} What these results say is likely all there is; the same call will say it again. "
-        f"It is time to wrap up: take one different step if something specific is still missing, otherwise {answer}. "
-        f"{_HONEST}"
-    )
+    return f"{NUDGE_MARK} {_observation(nudge)}{came_back} {_advice(nudge, request)}, otherwise {answer}. {_HONEST}"
 
 
 def _budget_notice(budget: Allowance, finish: str | None) -> str:
@@ -90,14 +86,56 @@ def _text_advice(reason: Reason, finish: str | None) -> str:
 
 
 def _observation(nudge: Nudge) -> str:
+    tool, times = nudge.tool, f"{nudge.count} times"
     match nudge.reason:
         case Reason.CYCLE:
-            calls = f"The same {len(nudge.calls)} tool calls, {nudge.tool} among them,"
-            return f"{calls} have now gone round {nudge.count} times without anything new."
+            return f"The same {len(nudge.calls)} tool calls, {tool} among them, have now gone round {times} without anything new."
+        case Reason.SCATTERED_CALL:
+            return f"{tool} has now been called {times} in the same way and returned the same each time: nothing was changed in between."
         case Reason.PARALLEL_REPEAT:
-            return f"One message held {nudge.count} identical calls of {nudge.tool}; each of them returns the same."
+            return f"One message held {nudge.count} identical calls of {tool}; each of them returns the same."
+        case Reason.UNKNOWN_TOOL:
+            return f"{tool} is not among the tools of this conversation; such tools have now been called {times}."
+        case Reason.REPEATED_ERROR:
+            return f"{tool} has now failed {times} with the same error, whatever its arguments."
+        case Reason.TOOL_FAILURES:
+            return f"The last {nudge.count} steps with tool calls have all failed, the latest of them {tool}."
+        case Reason.REPEATED_OUTPUT:
+            return f"{tool} has now given the same output {times}, although it was asked in different ways."
+        case Reason.POLL:
+            return f"{tool} has now been called {times} in the same way."
         case _:
-            return f"{nudge.tool} has now been called {nudge.count} times in the same way and nothing new came back."
+            return f"{tool} has now been called {times} in the same way and nothing new came back."
+
+
+_WRAP_UP = (
+    "What these results say is likely all there is; the same call will say it again. "
+    "It is time to wrap up: take one different step if something specific is still missing"
+)
+_LISTED = 12  # tools, and characters of each name, that an unknown tool's nudge shows
+_NAME = 64
+
+
+def _advice(nudge: Nudge, request: Request) -> str:
+    """What to do, up to "otherwise"."""
+    match nudge.reason:
+        case Reason.UNKNOWN_TOOL:
+            names = [name[:_NAME] for name in request.tools[:_LISTED]]
+            more = ", …" if len(request.tools) > _LISTED else ""
+            return f"Calling it again cannot work. The tools are: {', '.join(names)}{more}. Use one of these if it helps"
+        case Reason.REPEATED_ERROR:
+            return "Another variation will fail in the same way. Change what the error complains of, or go a different way"
+        case Reason.TOOL_FAILURES:
+            return "Find out why before the next attempt: read the errors, check the parameters, make one call that must work. Do that once"
+        case Reason.REPEATED_OUTPUT:
+            return "Its arguments make no difference to what it says. Take one step of another kind if something specific is still missing"
+        case Reason.POLL:
+            return (
+                "To wait, make one call that waits longer or until it is done, or do other work meanwhile. "
+                "To page through something, ask for more at once. Go on like that if it is needed"
+            )
+        case _:
+            return _WRAP_UP
 
 
 def _result_line(nudge: Nudge, history: History) -> str:
@@ -116,26 +154,30 @@ def finish_tool(request: Request, policy: Policy) -> str | None:
     return next((tool for tool in policy.finish_tools if tool in request.tools), None)
 
 
+# With {tool}, {times} and, of a cycle, {calls}.
+_WHY = {
+    Reason.REPEATED_CALL: "{tool} was asked for {times} in the same way without anything new",
+    Reason.CYCLE: "the same {calls} tool calls went round {times} without anything new",
+    Reason.SCATTERED_CALL: "{tool} was asked for {times} in the same way although nothing had changed in between",
+    Reason.PARALLEL_REPEAT: "one message repeated the same call of {tool} {times}",
+    Reason.UNKNOWN_TOOL: "tools that are not offered, {tool} among them, were asked for {times}",
+    Reason.REPEATED_ERROR: "{tool} was asked for {times} and failed with the same error each time",
+    Reason.TOOL_FAILURES: "tool calls failed {times} in a row, {tool} among them",
+    Reason.REPEATED_OUTPUT: "{tool} was asked for {times} in different ways and gave the same output",
+    Reason.POLL: "{tool} was asked for {times} while it waited for something that did not change",
+    Reason.REPEATED_TEXT: "the model said the same {times} and did nothing in between",
+    Reason.EMPTY_OUTPUT: "the model answered with nothing {times} in a row",
+    Reason.TRUNCATED_OUTPUT: "the model's answer was cut off at the output limit {times} in a row",
+    Reason.TOOL_MARKUP: "the model wrote tool calls as text {times} in a row, which carries nothing out",
+}
+
+
 def why(finding: Finding) -> str:
     """What happened, for a stop line: one clause, no digits that a client could take for a status."""
     times = "many times" if _RETRIED.search(str(finding.count)) else f"{finding.count} times"
-    match finding.reason:
-        case Reason.CYCLE:
-            return f"the same {len(finding.calls)} tool calls went round {times} without anything new"
-        case Reason.PARALLEL_REPEAT:
-            return f"one message repeated the same call of {finding.tool} {times}"
-        case Reason.REPEATED_TEXT:
-            return f"the model said the same {times} and did nothing in between"
-        case Reason.EMPTY_OUTPUT:
-            return f"the model answered with nothing {times} in a row"
-        case Reason.TRUNCATED_OUTPUT:
-            return f"the model's answer was cut off at the output limit {times} in a row"
-        case Reason.TOOL_MARKUP:
-            return f"the model wrote tool calls as text {times} in a row, which carries nothing out"
-        case _ if not finding.calls:
-            return f"{finding.tool} of this session were stopped {times}"
-        case _:
-            return f"{finding.tool} was asked for {times} in the same way without anything new"
+    if not finding.calls and finding.reason not in TEXT_REASONS:
+        return f"{finding.tool} of this session were stopped {times}"
+    return _WHY.get(finding.reason, _WHY[Reason.REPEATED_CALL]).format(tool=finding.tool, times=times, calls=len(finding.calls))
 
 
 _OWNERS = {"session": "this session's", "parent": "the parent session's", "team": "the team's"}

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from proxy.config import BudgetsConfig, NudgeConfig, PolicyConfig, PolicyRules, Rungs, ToolConfig, WrapUpConfig
+from proxy.config import BudgetsConfig, DetectorsConfig, NudgeConfig, PolicyConfig, PolicyRules, Rungs, ToolConfig, WrapUpConfig
+from proxy.effects import Effect
 from proxy.errors import BadRequest
 from proxy.models import Reason
 from proxy.prices import nano
@@ -59,13 +60,7 @@ class Unpriced(StrEnum):
     REFUSE = "refuse"
 
 
-class Effect(StrEnum):
-    """What a call does to the world, where the operator knows."""
-
-    READ = "read"
-    WRITE = "write"
-    POLL = "poll"
-    BOOKKEEPING = "bookkeeping"
+NEVER = 1 << 30  # repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,11 @@ class Ladder:
 
     nudge_at: int | None
     stop_at: int | None
+
+    @property
+    def least(self) -> int:
+        """The lower of its rungs; beyond any count without one."""
+        return min([rung for rung in (self.nudge_at, self.stop_at) if rung is not None], default=NEVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,28 +129,25 @@ class Budgets:
     cost: int | None = None
 
 
-DEFAULT_LADDERS: dict[Reason, Ladder] = {
-    Reason.REPEATED_CALL: Ladder(3, 5),
-    Reason.CYCLE: Ladder(3, 5),
-    Reason.PARALLEL_REPEAT: Ladder(5, 16),
-    Reason.REPEATED_TEXT: Ladder(3, 5),
-    Reason.EMPTY_OUTPUT: Ladder(2, 4),
-    Reason.TRUNCATED_OUTPUT: Ladder(1, 4),
-    Reason.TOOL_MARKUP: Ladder(1, 4),
-}
+NO_LADDER = Ladder(None, None)
+DEFAULT_LADDERS = {Reason(name): Ladder(rungs.nudge_at, rungs.stop_at) for name, rungs in DetectorsConfig()}
 
 DEFAULT_FINISH_TOOLS = ("finish_exploration", "attempt_completion", "final_answer", "submit", "finish")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that may differ between two requests' rules. A detector that is off has no entry in `ladders`."""
+    """Everything that may differ between two requests' rules. A detector that is off has no entry in `ladders`.
+
+    changing_nudge_at: the second rung of `poll`, for calls in a row with changing results.
+    """
 
     mode: Mode = Mode.ENFORCE
     counting: Counting = Counting.NO_PROGRESS
     scope: Scope = Scope.RUN
     canonical: Canonical = Canonical.LOOSE
     ladders: dict[Reason, Ladder] = field(default_factory=lambda: dict(DEFAULT_LADDERS))
+    changing_nudge_at: int | None = DetectorsConfig().poll.changing_nudge_at
     finish_tools: tuple[str, ...] = DEFAULT_FINISH_TOOLS
     tools: dict[str, ToolRule] = field(default_factory=dict)
     nudge: NudgeRule = NudgeRule()
@@ -180,6 +177,21 @@ class Policy:
             rule.nudge_at if rule.sets_nudge else ladder.nudge_at,
             rule.stop_at if rule.sets_stop else ladder.stop_at,
         )
+
+    def patient_ladder(self, reason: Reason, tool: str) -> Ladder:
+        """The rungs of a detector that looks beyond single calls: what is said of a tool can only raise them or take them away."""
+        ladder = self.ladders.get(reason, NO_LADDER)
+        rule = self.tools.get(tool)
+        if rule is None:
+            return ladder
+        return Ladder(
+            _higher(ladder.nudge_at, rule.nudge_at) if rule.sets_nudge else ladder.nudge_at,
+            _higher(ladder.stop_at, rule.stop_at) if rule.sets_stop else ladder.stop_at,
+        )
+
+
+def _higher(rung: int | None, other: int | None) -> int | None:
+    return None if rung is None or other is None else max(rung, other)
 
 
 _PRESETS = {
@@ -217,7 +229,7 @@ def layered(below: Policy, rules: PolicyRules) -> Policy:
 
     A preset stands for the keys it sets, and goes before those written beside it.
     """
-    base, written = below, rules.model_fields_set
+    base, written, poll = below, rules.model_fields_set, rules.detectors.poll
     if "preset" in written:
         preset = _PRESETS[rules.preset]
         base = replace(base, counting=preset.counting, scope=preset.scope, canonical=preset.canonical, ladders=preset.ladders)
@@ -225,6 +237,7 @@ def layered(below: Policy, rules: PolicyRules) -> Policy:
         base,
         **{name: kind(getattr(rules, name)) for name, kind in _VALUES.items() if name in written},
         ladders=_ladders(base.ladders, rules),
+        changing_nudge_at=poll.changing_nudge_at if "changing_nudge_at" in poll.model_fields_set else base.changing_nudge_at,
         stages=base.stages | {name: Expectation(stage.expect.contains, stage.expect.excludes) for name, stage in rules.stages.items()},
         tools=base.tools | {name: _tool_rule(base.tools.get(name, ToolRule()), tool) for name, tool in rules.tools.items()},
         nudge=_over(base.nudge, rules.nudge),
@@ -242,7 +255,7 @@ def _ladders(below: dict[Reason, Ladder], rules: PolicyRules) -> dict[Reason, La
     ladders = dict(below)
     for name in rules.detectors.model_fields_set:
         rungs: Rungs = getattr(rules.detectors, name)
-        reason, written = Reason(name), {key: getattr(rungs, key) for key in rungs.model_fields_set}
+        reason, written = Reason(name), {key: getattr(rungs, key) for key in ("nudge_at", "stop_at") if key in rungs.model_fields_set}
         ladders[reason] = replace(ladders.get(reason, DEFAULT_LADDERS[reason]), **written)
     return {reason: ladder for reason, ladder in ladders.items() if ladder != Ladder(None, None)}
 

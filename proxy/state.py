@@ -19,17 +19,19 @@ _MOST_NAMES = 48
 _MOST_NOTICED = 16
 _SHORT = 32  # messages and calls: a lane with no more is not shortened further
 
-VOID = 1  # flag of a kept call: its result was Lastcall's own
-FAILED = 2  # flag of a kept call: its result is an error, by the client's mark or by what it says
-
 
 class KeptCall(msgspec.Struct, array_like=True, gc=False):
-    """One call: fingerprint, result as first seen (0: none yet), index into `Record.names`, flags."""
+    """One call: fingerprint, result as first seen (0: none yet), index into `Record.names`; flags and error as in `trail.Entry`.
+
+    sketch: of the result, see `fingerprint`.
+    """
 
     call: int
     result: int
     name: int
     flags: int = 0
+    error: int = 0
+    sketch: int = 0
 
 
 class Node(msgspec.Struct, array_like=True):

@@ -7,12 +7,14 @@ up here: what only a session knows (results as first seen, calls from before a c
 import re
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
 import msgspec
 
+from proxy.effects import Offer
 from proxy.fingerprint import UNSEEN, Fingerprints, packed
 from proxy.models import Item, Request, Role, ToolCall, text_of
+from proxy.outcomes import FAILED, VOID
 
 STOP_MARK = "[lastcall stop]"
 _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
@@ -155,13 +157,27 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One call in a trail. result: its identity, `UNSEEN` while unknown. void: a result that is no news whatever it says."""
+    """One call in a trail.
+
+    result: its identity, `UNSEEN` while unknown. flags: what `outcomes` read of the result. error: the identity of what a failed result
+    complains of, 0 for others. arguments: as they were written, None where the history no longer shows them.
+    """
 
     call: int
     name: str
     result: int = UNSEEN
-    failed: bool = False
-    void: bool = False
+    flags: int = 0
+    error: int = 0
+    arguments: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.flags & FAILED != 0
+
+    @property
+    def void(self) -> bool:
+        """Whether the result is Lastcall's own: no news, whatever it says."""
+        return self.flags & VOID != 0
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -177,6 +193,7 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
     nudged: calls inside a loop that was nudged in this run, with the number of steps there were then. relapsed: calls that stopped an
     earlier run, with the result they had.
     made: how often each call was made in the session as delivered, for counting over a whole session. latest: what was delivered last.
+    offer: the tools of the request.
     """
 
     steps: tuple[Step, ...] = ()
@@ -184,6 +201,7 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
     relapsed: dict[int, int] = {}
     made: dict[int, int] = {}
     latest: tuple[Entry, ...] = ()
+    offer: Offer = msgspec.field(default_factory=Offer)
 
     @property
     def newest(self) -> tuple[Entry, ...]:
@@ -329,48 +347,6 @@ def is_stub(content: bytes) -> bool:
         return False
     text = text_of(content)
     return len(text) < 240 and text.startswith(("[", "<", "(")) and _STUB.search(text) is not None
-
-
-_FAILURE_WORDS = re.compile(rb"error|exception|traceback|fail|success|\bok\b", re.IGNORECASE)
-_FAILURE = re.compile(
-    r"""
-      \W{0,3}(?:tool\ |command\ |execution\ )?\w*(?:error|exception)\b\s*[:\]>)(-]
-    | error\ (?:calling|executing|running|in|while)\b
-    | failed(?:\ to\b|\s*:)
-    | traceback\ \(most\ recent\ call\ last
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
-
-
-class _Report(msgspec.Struct, gc=False):
-    error: Any = None
-    success: Any = None
-    ok: Any = None
-    is_error: Any = None
-    isError: Any = None
-    status: Any = None
-
-
-_REPORT = msgspec.json.Decoder(_Report)
-
-
-def looks_failed(content: bytes) -> bool:
-    """Whether a result says that its call failed: with its first words, or with a member of the JSON object it is.
-
-    For dialects in which a client cannot mark a result as an error. Errs on the side of success.
-    """
-    if _FAILURE_WORDS.search(content, 0, 512) is None:
-        return False
-    text = text_of(content).strip()
-    if not text.startswith("{"):
-        return _FAILURE.match(text) is not None
-    try:
-        report = _REPORT.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    said = (report.success is False, report.ok is False, report.is_error is True, report.isError is True)
-    return bool(report.error) or any(said) or report.status in ("error", "failed", "failure")
 
 
 def is_void(content: bytes) -> bool:

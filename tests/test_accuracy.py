@@ -12,7 +12,8 @@ from bench.accuracy import main
 def run(id: str, *calls: str) -> dict[str, Any]:
     turns: list[dict[str, Any]] = [{"role": "user", "text_len": 9}]
     for number, call in enumerate(calls):
-        turns.append({"role": "assistant", "text": "", "calls": [{"id": f"c{number}", "name": "ls", "arguments": {"path": call}}]})
+        name = "write_file" if call.isdigit() else "ls"
+        turns.append({"role": "assistant", "text": "", "calls": [{"id": f"c{number}", "name": name, "arguments": {"path": call}}]})
         turns.append({"role": "tool", "id": f"c{number}", "result": "nothing"})
     return {"id": id, "turns": turns}
 

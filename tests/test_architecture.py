@@ -30,6 +30,7 @@ CLOCK_READINGS = {"now", "utcnow", "today"}
 # Some modules are tested elsewhere than in a mirrored file: implementations of an interface by its one suite, parts of a package by
 # the suite of the whole, a program by running it.
 TESTED_ELSEWHERE = {
+    "commands/table.py": "unit/commands/test_line.py",
     "config/file.py": "unit/test_config.py",
     "config/shape.py": "unit/test_config.py",
     "config/values.py": "unit/test_config.py",

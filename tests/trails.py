@@ -6,6 +6,7 @@ without calls. Lower-case letters name the tool alike: `a` is another call of to
 """
 
 from proxy.fingerprint import UNSEEN
+from proxy.outcomes import FAILED, VOID
 from proxy.trail import Entry, Step, Trail
 
 _CALL, _RESULT = 1_000, 100_000
@@ -19,7 +20,8 @@ def call(letter: str) -> int:
 def entry(text: str) -> Entry:
     """One call: letter, result, marks."""
     letter, digits = text[0], text[1:].rstrip("!~")
-    return Entry(call(letter), letter.upper(), _RESULT + int(digits) if digits else UNSEEN, "!" in text, "~" in text)
+    flags = (FAILED if "!" in text else 0) | (VOID if "~" in text else 0)
+    return Entry(call(letter), letter.upper(), _RESULT + int(digits) if digits else UNSEEN, flags)
 
 
 def entries(text: str) -> tuple[Entry, ...]:

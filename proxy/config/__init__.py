@@ -19,6 +19,7 @@ from proxy.config.document import Document, Path, read
 from proxy.config.file import Config
 from proxy.config.shape import (
     BudgetsConfig,
+    DetectorsConfig,
     NudgeConfig,
     PolicyConfig,
     PolicyRules,
@@ -36,6 +37,7 @@ __all__ = [
     "UNITS",
     "BudgetsConfig",
     "Config",
+    "DetectorsConfig",
     "NudgeConfig",
     "PolicyConfig",
     "PolicyRules",
@@ -54,13 +56,7 @@ __all__ = [
     "value_of",
 ]
 
-# Keys and detectors of the design that come with a later version.
-_LATER = frozenset(
-    {
-        *("scattered_call", "unknown_tool", "repeated_error", "tool_failures", "repeated_output", "poll"),
-    }
-)
-# Keys that have their place and their checks already while nothing acts on them: refused like those above.
+# Keys that have their place and their checks already while nothing acts on them: refused.
 _NOT_IN_FORCE: frozenset[tuple[type[BaseModel], str]] = frozenset(
     {
         (ServerConfig, "admin_key"),
@@ -193,8 +189,6 @@ def _unknown(path: Path) -> str:
     *place, key = path
     section = _section_at(tuple(place))
     known = [name for name in section.model_fields if (section, name) not in _NOT_IN_FORCE]
-    if key in _LATER:
-        return _LATER_MESSAGE
     near = get_close_matches(str(key), known, n=1)
     here = ", ".join(known)
     return f"unknown key; did you mean {near[0]}? Known here: {here}" if near else f"unknown key; known here: {here}"

@@ -168,14 +168,58 @@ class EmptyRungs(Rungs):
     """The ladder for answers that say nothing."""
 
     nudge_at: Rung | None = 2
-    stop_at: Rung | None = Field(default=4, validate_default=True)
+    stop_at: Rung | None = 4
 
 
 class CutRungs(Rungs):
     """The ladder for answers that cannot be carried out: cut short, or a call written as text."""
 
     nudge_at: FirstRung | None = 1
-    stop_at: Rung | None = Field(default=4, validate_default=True)
+    stop_at: Rung | None = 4
+
+
+class ScatteredRungs(Rungs):
+    """The ladder for repeats among other calls."""
+
+    nudge_at: Rung | None = 4
+    stop_at: Rung | None = 8
+
+
+class UnknownRungs(Rungs):
+    """The ladder for calls that cannot succeed."""
+
+    nudge_at: Rung | None = 2
+    stop_at: Rung | None = 4
+
+
+class ErrorRungs(Rungs):
+    """The ladder for one error again and again."""
+
+    nudge_at: Rung | None = 4
+    stop_at: Rung | None = 8
+
+
+class FailureRungs(Rungs):
+    """The ladder for failures in a row."""
+
+    nudge_at: Rung | None = 3
+    stop_at: Rung | None = 8
+
+
+class OutputRungs(Rungs):
+    """The ladder for one output again and again."""
+
+    nudge_at: Rung | None = 6
+    stop_at: Rung | None = 10
+
+
+class PollRungs(Rungs):
+    """The ladder for waiting, which takes longer."""
+
+    nudge_at: Rung | None = 6
+    stop_at: Rung | None = 20
+    changing_nudge_at: Rung | None = 10
+    """Calls in a row with changing results at which the model is told once; null: never. They are never stopped."""
 
 
 def _rungs_or_off(value: object) -> object:
@@ -197,8 +241,22 @@ class DetectorsConfig(Section):
     """The same call again, without news."""
     cycle: Annotated[Rungs, BeforeValidator(_rungs_or_off, json_schema_input_type=Rungs | _Off)] = Rungs()
     """Rounds of 2 to 6 different calls with the same results."""
+    scattered_call: Annotated[ScatteredRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=ScatteredRungs | _Off)] = (
+        ScatteredRungs()
+    )
+    """The same call with the same result among others, nothing changed in between."""
     parallel_repeat: Annotated[ParallelRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=ParallelRungs | _Off)] = ParallelRungs()
     """Equal calls inside one message."""
+    unknown_tool: Annotated[UnknownRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=UnknownRungs | _Off)] = UnknownRungs()
+    """Calls to a tool that the request does not list."""
+    repeated_error: Annotated[ErrorRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=ErrorRungs | _Off)] = ErrorRungs()
+    """The same error of the same tool, whatever the arguments."""
+    tool_failures: Annotated[FailureRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=FailureRungs | _Off)] = FailureRungs()
+    """Failed calls of any tool in a row."""
+    repeated_output: Annotated[OutputRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=OutputRungs | _Off)] = OutputRungs()
+    """The same output of the same tool, whatever the arguments."""
+    poll: Annotated[PollRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=PollRungs | _Off)] = PollRungs()
+    """Waiting calls without change."""
     repeated_text: Annotated[Rungs, BeforeValidator(_rungs_or_off, json_schema_input_type=Rungs | _Off)] = Rungs()
     """Answers without calls that say the same; also one passage again and again inside an answer, which is cut there."""
     empty_output: Annotated[EmptyRungs, BeforeValidator(_rungs_or_off, json_schema_input_type=EmptyRungs | _Off)] = EmptyRungs()

@@ -1,6 +1,6 @@
 """The shapes of loops: one file each, one table. A detector looks at a trail and says what it sees; it decides nothing.
 
-A new detector is one file, one line in `DETECTORS`, one ladder in `policy.DEFAULT_LADDERS` and one test file. The order of the table
+A new detector is one file, one line in `DETECTORS`, one ladder in `config.shape` and one test file. The order of the table
 is the order in which findings of equal weight are acted on.
 """
 
@@ -11,10 +11,16 @@ from proxy.counting import Tally
 from proxy.detectors.cycle import Cycle
 from proxy.detectors.empty_output import EmptyOutput
 from proxy.detectors.parallel_repeat import ParallelRepeat
+from proxy.detectors.poll import Poll
 from proxy.detectors.repeated_call import RepeatedCall
+from proxy.detectors.repeated_error import RepeatedError
+from proxy.detectors.repeated_output import RepeatedOutput
 from proxy.detectors.repeated_text import RepeatedText
+from proxy.detectors.scattered_call import ScatteredCall
+from proxy.detectors.tool_failures import ToolFailures
 from proxy.detectors.tool_markup import ToolMarkup
 from proxy.detectors.truncated_output import TruncatedOutput
+from proxy.detectors.unknown_tool import UnknownTool
 from proxy.models import Finding, Reason
 from proxy.policy import Policy
 from proxy.trail import Entry, Trail
@@ -39,7 +45,17 @@ class Detector(Protocol):
         ...
 
 
-DETECTORS: tuple[Detector, ...] = (RepeatedCall(), Cycle(), ParallelRepeat())
+DETECTORS: tuple[Detector, ...] = (
+    RepeatedCall(),
+    Cycle(),
+    ScatteredCall(),
+    ParallelRepeat(),
+    UnknownTool(),
+    RepeatedError(),
+    ToolFailures(),
+    RepeatedOutput(),
+    Poll(),
+)
 
 
 class TextDetector(Protocol):

@@ -1,7 +1,7 @@
 """Two to six different calls in rounds, each place of a round returning what it returned before.
 
 Compared backwards from the newest message, so that it does not matter where a round is thought to begin; the round is one loop and
-is acted on as a whole.
+is acted on as a whole. A round in which a call waits climbs the ladder for waiting.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from proxy.counting import Tally, judged
 from proxy.models import Finding, Reason
 from proxy.policy import Ladder, Policy
+from proxy.progress import waits
 from proxy.trail import Entry, Step, Trail
 
 LONGEST = 6
@@ -56,10 +57,12 @@ class Cycle:
         calls = frozenset(call for place in places[-period:] for call, _ in place)
         if not 2 <= len(calls) <= LONGEST:
             return None
-        names = {entry.call: entry.name for step in trail.steps for entry in step.calls if entry.call in calls}
-        ladder = _most_patient([policy.ladder(self.reason, name) for name in names.values()])
-        if ladder is None:
+        entries = {entry.call: entry for step in trail.steps for entry in step.calls if entry.call in calls}
+        ladder = _most_patient([policy.ladder(self.reason, entry.name) for entry in entries.values()])
+        if ladder is None or rounds < ladder.least:
             return None
+        if any(waits(policy, trail, entry) for entry in entries.values()):
+            ladder = policy.ladders.get(Reason.POLL, ladder)
         last = next(entry.name for step in reversed(trail.steps) for entry in reversed(step.calls) if entry.call in calls)
         return Finding(self.reason, last, rounds, ladder.nudge_at, ladder.stop_at, calls)
 

@@ -1,10 +1,17 @@
-"""The same call again, with nothing new learned since."""
+"""The same call again, with nothing new learned since.
+
+Left alone: calls that wait or are made between pauses, as long as `poll` is on: those climb its ladder.
+"""
 
 from collections.abc import Sequence
 
+import msgspec
+
 from proxy.counting import Tally, coming_counts, judged, ladder_of, least_stop, next_count
 from proxy.models import Finding, Reason
+from proxy.outcomes import WAITING
 from proxy.policy import Ladder, Policy
+from proxy.progress import awaited
 from proxy.trail import Entry, Trail
 
 
@@ -20,17 +27,23 @@ class RepeatedCall:
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
         if not self.armed(trail, tally, policy):
             return []
-        return self._findings(trail, tally, policy, calls, coming_counts(trail, policy, tally, calls))
+        counts = coming_counts(trail, policy, tally, calls)
+        made = {entry.call for entry in calls}
+        known = {entry.call: entry for step in trail.steps for entry in step.calls if entry.call in made}
+        return self._findings(trail, tally, policy, [_as_known(entry, known) for entry in calls], counts)
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
         least = least_stop(policy)
         near = {call for call, count in tally.counts.items() if least is not None and count + 1 >= least}
         if not near:
             return False
-        names = {entry.call: entry.name for step in trail.steps for entry in step.calls if entry.call in near}
-        for call in near:  # one made under another history has no name here: it may be any tool's
-            ladder = ladder_of(policy, trail, tally, call, names[call]) if call in names else Ladder(None, least)
-            if ladder is not None and ladder.stop_at is not None and next_count(tally, call) >= ladder.stop_at:
+        known = {entry.call: entry for step in trail.steps for entry in step.calls if entry.call in near}
+        for call in near:  # one made under another history has no entry here: it may be any tool's
+            entry = known.get(call)
+            ladder = Ladder(None, least) if entry is None else ladder_of(policy, trail, tally, call, entry.name)
+            if ladder is None or ladder.stop_at is None or next_count(tally, call) < ladder.stop_at:
+                continue
+            if entry is None or not _elsewhere(trail, policy, entry):
                 return True
         return False
 
@@ -40,6 +53,17 @@ class RepeatedCall:
             ladder = ladder_of(policy, trail, tally, entry.call, entry.name)
             if ladder is not None:
                 finding = Finding(self.reason, entry.name, counts[entry.call], ladder.nudge_at, ladder.stop_at, frozenset({entry.call}))
-                if finding.nudges or finding.stops:
+                if (finding.nudges or finding.stops) and not _elsewhere(trail, policy, entry):
                     found.append(finding)
         return found
+
+
+def _elsewhere(trail: Trail, policy: Policy, entry: Entry) -> bool:
+    """Whether a call climbs the ladder for waiting."""
+    return Reason.POLL in policy.ladders and awaited(policy, trail, entry)
+
+
+def _as_known(entry: Entry, known: dict[int, Entry]) -> Entry:
+    """A call about to be made, with what its last result said of waiting."""
+    before = known.get(entry.call)
+    return entry if before is None else msgspec.structs.replace(entry, flags=entry.flags | (before.flags & WAITING))

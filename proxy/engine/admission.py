@@ -125,7 +125,7 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
         plan.stop_for(stopping)
         plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
         return
-    new = again or next((f for f in open_to if f.nudges and not any(f.calls <= set(n.calls) for n in given)), None)
+    new = again or next((f for f in open_to if f.nudges and not any(_is_loop_of(n, f) for n in given)), None)
     if new is None or (again is None and len(given) >= policy.nudge.max_per_run):
         return
     plan.nudge = _nudge(new, case)
@@ -141,6 +141,14 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
 def _may_nudge(finding: Finding, case: Case) -> bool:
     """Whether a request is one to nudge in: about calls only where tools can be called, and never where a summary is asked for."""
     return _may_say(case) if finding.reason not in TEXT_REASONS else not case.summarises
+
+
+def _is_loop_of(nudge: Nudge, finding: Finding) -> bool:
+    """Whether a finding is the loop that a nudge spoke of: its calls lie within that loop, or it is one of the same tool."""
+    nudged = set(nudge.calls)
+    if finding.across and nudge.reason is finding.reason:
+        return nudge.tool == finding.tool or bool(finding.calls & nudged)
+    return finding.calls <= nudged
 
 
 def _for_sub_agents(record: Record) -> Finding:

@@ -11,6 +11,7 @@ from proxy.engine.flaw import flaw_of
 from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.models import Action, Answer, Choice, Finding, Reason
+from proxy.outcomes import FAILED
 from proxy.policy import Mode, Policy
 from proxy.trail import Entry, Trail
 from proxy.turns import cut_at_limit, known_tools, turn_of
@@ -78,11 +79,11 @@ def _judge_flaw(case: Case, answer: Answer) -> Verdict:
 
 def _coming(trail: Trail, choice: Choice, prints: Fingerprints, policy: Policy) -> list[Entry]:
     """A choice's calls. One of a finish tool that failed before is expected to fail again: it counts only when it fails."""
-    entries = [Entry(prints.call(call.name, call.arguments), call.name) for call in choice.calls]
+    entries = [Entry(prints.call(call.name, call.arguments), call.name, arguments=call.arguments) for call in choice.calls]
     if not any(entry.name in policy.finish_tools for entry in entries):
         return entries
     failed = {entry.call for step in trail.steps for entry in step.calls if entry.failed}
-    return [msgspec.structs.replace(entry, failed=entry.call in failed) for entry in entries]
+    return [msgspec.structs.replace(entry, flags=FAILED) if entry.call in failed else entry for entry in entries]
 
 
 def _stops(trail: Trail, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:

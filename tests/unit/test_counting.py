@@ -3,8 +3,9 @@
 import pytest
 
 from proxy.counting import Tally, coming_counts, is_bookkeeping, judged, ladder_of, least_stop, next_count, tally
+from proxy.effects import Effect
 from proxy.models import Reason
-from proxy.policy import Counting, Effect, Ladder, Policy, ToolRule
+from proxy.policy import Counting, Ladder, Policy, ToolRule
 from proxy.trail import Trail
 from tests.trails import call, entries, entry, trail
 
@@ -223,4 +224,4 @@ def test_the_least_stop_rung_of_any_call(policy: Policy, least: int | None) -> N
 def test_an_empty_trail_has_an_empty_tally() -> None:
     """In every way of counting."""
     for policy in (STANDARD, CONSECUTIVE, CUMULATIVE):
-        assert tally(Trail(), policy) == Tally({}, {}, frozenset(), plain=policy is STANDARD)
+        assert tally(Trail(), policy) == Tally({}, {}, frozenset(), plain=policy is STANDARD, quiet=True)

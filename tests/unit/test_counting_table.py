@@ -50,11 +50,17 @@ ROWS: dict[str, tuple[Sequence[Reply], list[str], list[str]]] = {
         ["ok"] * 10,
         ["ok", "ok", "ok", "ok", "ok", "nudge", "ok", "ok", "stop"],
     ),
-    "the same call between new ones": (
-        [reply for n in range(5) for reply in (read(), read(f"part {n}", path=f"{n}.txt"))],
-        ["ok"] * 10,
+    "the same call between looks at other things": (
+        [reply for n in range(8) for reply in (read(), read(f"part {n}", path=f"{n}.txt"))],
+        ["ok"] * 7 + ["nudge"] + ["ok"] * 6 + ["stop"],
         ["ok", "ok", "ok", "ok", "ok", "nudge", "ok", "ok", "stop"],
     ),
+    "an error again, with other arguments": (
+        [read("Error: no such page", path="a", page=n) for n in range(8)],
+        ["ok"] * 3 + ["nudge"] + ["ok"] * 3 + ["stop"],
+        ["ok"] * 8,
+    ),
+    "waiting": ([called("bash", {"command": "sleep 60"}, "")] * 20, ["ok"] * 6 + ["nudge"] + ["ok"] * 12 + ["stop"], LOOP),
     "A, B, A, B, same results": (
         [read(), run_tests()] * 6,
         ["ok", "ok", "ok", "ok", "ok", "ok", "nudge", "ok", "ok", "stop"],

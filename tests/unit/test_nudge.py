@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.budgets import REASONS
+from proxy.detectors import DETECTORS
 from proxy.fingerprint import Fingerprints
 from proxy.models import Allowance, Finding, Reason, Request
 from proxy.nudge import (
@@ -31,6 +32,9 @@ LOOP = PRINTS.call("read_file", '{"path":"/home/jo/secret.txt"}')
 RETRIED = re.compile(r"429|50[0-4]|529|token|overloaded|rate limit|server error|timeout|too long|context", re.IGNORECASE)
 
 
+CALL_LOOPS = tuple(detector.reason for detector in DETECTORS)
+
+
 def nudge(message: int = 0, *, reason: Reason = Reason.REPEATED_CALL, count: int = 3, calls: tuple[int, ...] = (LOOP,)) -> Nudge:
     return Nudge(message, -1, 1, 0, reason, "read_file", count, list(calls))
 
@@ -52,7 +56,7 @@ def test_a_nudge_says_what_was_called_how_often_and_what_came_back() -> None:
         assert part in said
 
 
-@pytest.mark.parametrize("reason", [Reason.REPEATED_CALL, Reason.CYCLE, Reason.PARALLEL_REPEAT])
+@pytest.mark.parametrize("reason", CALL_LOOPS)
 def test_a_nudge_never_holds_the_arguments(reason: Reason) -> None:
     """Whatever the loop."""
     said = text(of=nudge(reason=reason, calls=(LOOP, LOOP + 1)))
@@ -65,6 +69,12 @@ def test_a_nudge_never_holds_the_arguments(reason: Reason) -> None:
     [
         (Reason.CYCLE, "The same 2 tool calls, read_file among them, have now gone round 3 times"),
         (Reason.PARALLEL_REPEAT, "One message held 3 identical calls of read_file"),
+        (Reason.SCATTERED_CALL, "read_file has now been called 3 times in the same way and returned the same each time"),
+        (Reason.UNKNOWN_TOOL, "read_file is not among the tools"),
+        (Reason.REPEATED_ERROR, "read_file has now failed 3 times with the same error"),
+        (Reason.TOOL_FAILURES, "The last 3 steps with tool calls have all failed"),
+        (Reason.REPEATED_OUTPUT, "read_file has now given the same output 3 times"),
+        (Reason.POLL, "read_file has now been called 3 times in the same way."),
     ],
 )
 def test_a_nudge_names_the_shape_of_the_loop(reason: Reason, words: str) -> None:
@@ -110,6 +120,31 @@ def test_the_quoted_result_is_the_loops_own_and_from_before_the_nudge() -> None:
     assert "began" not in text(*turns, of=nudge(message=2, calls=(LOOP + 1,)))
 
 
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        (Reason.REPEATED_ERROR, "Change what the error complains of"),
+        (Reason.TOOL_FAILURES, "Find out why"),
+        (Reason.REPEATED_OUTPUT, "Take one step of another kind"),
+        (Reason.POLL, "make one call that waits longer"),
+        (Reason.UNKNOWN_TOOL, "The tools are: read_file. Use one of these"),
+    ],
+)
+def test_a_nudge_names_a_step_that_fits_the_loop(reason: Reason, step: str) -> None:
+    """And that an answer is the other way on."""
+    said = text(of=nudge(reason=reason))
+    assert step in said
+    assert "otherwise give your answer" in said
+
+
+def test_a_long_list_of_tools_is_cut() -> None:
+    """As are long names."""
+    said = text(of=nudge(reason=Reason.UNKNOWN_TOOL), tools=("x" * 99, *[f"tool_{number}" for number in range(30)]))
+    assert f"The tools are: {'x' * 64}, tool_0," in said
+    assert "tool_10, …. Use" in said
+    assert "tool_11" not in said
+
+
 def test_a_nudge_at_a_users_text_quotes_no_result_ever() -> None:
     """There was none when it was given; a history that carries one later must not change its words."""
     assert "began" not in text(of=nudge(message=-1))
@@ -135,6 +170,8 @@ def test_an_own_text_replaces_the_built_in_one() -> None:
         (finding(), "read_file was asked for 5 times in the same way without anything new"),
         (finding(Reason.CYCLE, calls=3), "the same 3 tool calls went round 5 times without anything new"),
         (finding(Reason.PARALLEL_REPEAT, 16), "one message repeated the same call of read_file 16 times"),
+        (finding(Reason.REPEATED_ERROR, 8), "read_file was asked for 8 times and failed with the same error each time"),
+        (finding(Reason.OPERATOR), "read_file was asked for 5 times in the same way without anything new"),
         (Finding(Reason.REPEATED_CALL, "sub-agents", 3, None, 3, frozenset()), "sub-agents of this session were stopped 3 times"),
     ],
 )
@@ -202,7 +239,7 @@ def test_a_notice_of_a_budget_has_a_mark_of_its_own() -> None:
 @pytest.mark.parametrize("number", [3, 5, 429, 500, 502, 503, 504, 529, 1_429, 50_000, 500_000, 2_000_000])
 def test_no_error_text_reads_like_something_to_retry_or_to_compact(number: int) -> None:
     """Clients match words and digits of an error's message."""
-    causes = [why(finding(reason, number)) for reason in (Reason.REPEATED_CALL, Reason.CYCLE, Reason.PARALLEL_REPEAT)]
+    causes = [why(finding(reason, number)) for reason in CALL_LOOPS]
     for cause in causes:
         assert RETRIED.search(stopped_message(cause, Reason.CYCLE)) is None
     for unit in ("steps", "tokens", "cost", "deadline", "calls"):

@@ -3,13 +3,13 @@
 import pytest
 
 from proxy.config import Config, PolicyConfig, load
+from proxy.effects import Effect
 from proxy.models import Reason
 from proxy.policy import (
     DEFAULT_LADDERS,
     Budgets,
     Canonical,
     Counting,
-    Effect,
     Ladder,
     Mode,
     NudgeRule,

@@ -20,7 +20,6 @@ from proxy.trail import (
     is_side,
     is_stub,
     is_void,
-    looks_failed,
     read,
 )
 from tests.transcripts import NO_ID, Turn, answered, called, request, said, system, together, user
@@ -390,57 +389,3 @@ def test_a_result_written_by_lastcall() -> None:
 
 
 # ---- results that report a failure
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "Error: branch not clean",
-        "  ERROR: no such task",
-        "error calling submit: the patch is empty",
-        "[ERROR] Missing value for required parameter 'result'",
-        "Tool error: boom",
-        "ValidationError: 1 error for finish",
-        "Traceback (most recent call last):\n  File",
-        "Failed to submit: offline",
-        "failed: tests are red",
-        "Exception: x",
-        '{"error": "branch not clean"}',
-        '{"error": {"code": 4}, "ok": false}',
-        '{"success": false, "detail": ""}',
-        '{"status": "error"}',
-        '{"isError": true, "content": []}',
-        [{"type": "text", "text": "Error: branch not clean"}],
-    ],
-)
-def test_a_result_that_reports_a_failure(content: Any) -> None:
-    """By its first words, or by a member of the object it is."""
-    assert looks_failed(json.dumps(content).encode())
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "submitted",
-        "No errors found",
-        "errors: 0",
-        "The word failed stands later.",
-        "failed tests are listed in out.txt",
-        "Errors were fixed",
-        "exceptions.py",
-        '{"error": null, "success": true}',
-        '{"error": ""}',
-        '{"status": "ok", "note": "no error"}',
-        '{"error": "cut off',
-        '{"error": ' + "[" * 5_000,
-        '["error"]',
-        {"error": "an object is not text"},
-        5,
-        None,
-    ],
-)
-def test_a_result_that_reports_none(content: Any) -> None:
-    """What merely speaks of errors, and what cannot be read, is taken for success."""
-    assert not looks_failed(json.dumps(content).encode())
-    assert not looks_failed(b"")

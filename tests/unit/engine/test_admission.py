@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from proxy.budgets import Spending
+from proxy.effects import Effect
 from proxy.engine import Serve, runaway
 from proxy.events import FindingSeen
 from proxy.models import Action, Edits, Reason
-from proxy.policy import Counting, Effect, Ladder, Mode, NudgeRule, OnStop, Policy, ToolRule, WrapUpRule
+from proxy.policy import Counting, Ladder, Mode, NudgeRule, OnStop, Policy, ToolRule, WrapUpRule
 from proxy.trail import read
 from tests.driver import CONCLUSION, Agent, House, steps, tokens
 from tests.transcripts import Call, Turn, called, request, said, together, user
@@ -279,13 +280,14 @@ def test_finish_tools_do_not_loop() -> None:
 @pytest.mark.parametrize("result", ["Error: branch not clean", '{"error": "branch not clean"}'])
 def test_a_finish_tool_that_keeps_failing_loops_as_any_other(result: str) -> None:
     """Chat completions has no mark for a failed call: what the result says has to do."""
-    assert agent().play([called("submit", {"x": 1}, result)] * 8) == ["ok", "ok", "ok", "nudge", "stop"]
+    loop = Agent(House(), user("go"), tools=("submit",))
+    assert loop.play([called("submit", {"x": 1}, result)] * 8) == ["ok", "ok", "ok", "nudge", "stop"]
 
 
 def test_a_finish_tool_that_failed_and_then_works_does_not_loop() -> None:
     """Failures in between are work."""
     failing, done = called("submit", {"x": 1}, "Error: branch not clean"), called("submit", {"x": 1}, "submitted")
-    assert agent().play([failing, failing, *[done] * 6]) == ["ok"] * 8
+    assert Agent(House(), user("go"), tools=("submit",)).play([failing, failing, *[done] * 6]) == ["ok"] * 8
 
 
 def test_a_stop_may_force_the_finish_tool() -> None:

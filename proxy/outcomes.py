@@ -1,0 +1,196 @@
+"""What a result says of its call: that it failed, that it still runs, that there was nothing, or only that it was done.
+
+Said by the first words, a status line, an exit status or a member of the JSON object that the result is; never by a word somewhere in it,
+since files and logs hold any word. Dialects that can mark a result as an error do so beside this. Errs on the side of success.
+Every pattern is anchored and looks at the ends of a result only, so that a result's length does not matter.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from proxy.models import text_of
+
+_OPENING, _TAIL = 160, 100  # bytes at the ends of a result: where a failure or a status says so
+_HEAD = 400  # characters in which a status line stands
+_EXIT_LINE = 100  # characters
+_BRIEF = 100  # characters
+
+
+# What was read of a result, kept with its call as flags: bits, so that none may change its value between releases.
+VOID = 1  # Lastcall's own words, in the place of a result
+FAILED = 2
+WAITING = 4  # what was asked for still runs
+EXITED = 8  # failed only by a program's exit status: there is a report to read
+BRIEF = 16  # a line or two
+NOTHING = 32  # it says that there is nothing
+
+# Of nearly all results this says that there is nothing to read, at a small part of the cost of reading.
+_GATE = re.compile(
+    rb"error|exception|traceback|fail|fatal|unknown|unrecogni|unsupported|invalid|missing|denied|unable|no[t ]|running|pending|progress"
+    rb"|queued|waiting|processing|still|exit|code|return|success|status|state|phase|\"ok"
+)
+_FAILURE = re.compile(
+    r"""
+      \W{0,3}(?:tool\ |command\ |execution\ |validation\ |fatal\ )?\w*(?:error|exception)\b\s*[:\]>)(-]
+    | \W{0,3}error\ (?:calling|executing|running|invoking|in|while|during|occurred|reading|writing|editing|parsing|fetching|loading)\b
+    | (?:the\ )?(?:tool|command|request|operation|edit|call)\ (?:call\ |use\ |execution\ )?(?:has\ )?failed\b
+    | \W{0,3}failed(?:\ to\b|\s*:)
+    | \W{0,3}fatal\s*:
+    | traceback\ \(most\ recent\ call\ last
+    | \W{0,3}(?:unknown|invalid|unrecogni[sz]ed|unsupported|no\ such)\ (?:tool|function|command|action|argument|parameter|option)\b
+    | \W{0,3}tool\ \S{1,80}\ (?:was\ |is\ |does\ )?not\ (?:found|available|exist|recogni[sz]ed|registered|defined|known)\b
+    | \S{1,80}\ is\ not\ a\ (?:valid|known|registered|recogni[sz]ed)\ (?:tool|function|command)\b
+    | (?:there\ is\ )?no\ (?:tool|function)\ (?:named|called|with)\b
+    | (?:\S{1,80}:\ )?(?:missing|invalid)\ (?:required\ )?(?:argument|parameter|field|property|input)s?\b
+    | \W{0,3}<tool_use_error>
+    | (?:permission|access)\ denied\b
+    | \W{0,3}(?:could\ not|cannot|can't|unable\ to)\ (?:find|open|read|access|connect|parse|execute|locate|resolve)\b
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_COMPLAINTS = (": command not found", ": not found", ": no such file or directory", ": permission denied", ": not a directory")
+_COMPLAINT = 400  # characters
+_EXIT = re.compile(
+    r"""\W{0,4}(?:
+      (?:the\ )?(?:(?:command|process|program|script|execution)\ )?(?:has\ )?
+        (?:(?:finished|exited|terminated|completed|failed|ended)\ (?:with\ )?(?:an?\ )?(?:non-?zero\ )?
+            (?:(?:exit|return)[\ _-]?)?(?:code|status)
+          |(?:exit|return)[\ _-]?(?:code|status)|exit)\ ?[:=]?\ ?(?P<code>-?\d{1,10})\b
+    | returncode>(?P<tag>-?\d{1,10})</returncode
+    )\W{0,4}(?:\Z|[\s:)\]].{0,60}\Z)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_WORDS = r"(?:still\s+)?(?:running|pending|in[ _-]?progress|queued|waiting|processing)"
+_NOT_YET = r"not\s+(?:yet\s+)?(?:ready|finished|done|completed?)"
+_PAUSE = r"(?:$|[.…!;,(\[]|\n)"
+_UNDER_WAY = re.compile(
+    rf"""
+      \W{{0,4}}{_WORDS}\b\s*{_PAUSE}
+    | \W{{0,4}}(?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}\s+){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
+    | \W{{0,4}}{_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_STATUS_LINE = re.compile(
+    rf"^\W{{0,4}}(?:(?:job|task|run|build|process|current|command)[ _-])?(?:status|state|phase)\W{{0,4}}[:=]\W{{0,4}}{_WORDS}\b\W{{0,4}}$"
+    r"|^process running with session id\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_STATUS_WORD = re.compile(_WORDS, re.IGNORECASE)
+_NONE = re.compile(
+    r"""\W{0,4}(?:
+      (?:there\ (?:is|are|were|was)\ )?(?:no|0|zero)\ (?:\w+\ ){0,3}
+        (?:results?|matches|match|files?|output|hits?|entries|entry|items?|records?|rows?|documents?|lines?|occurrences?|issues?|data)\b[^\n]{0,80}
+    | (?:nothing|none|null|undefined|empty|not\ found|\(?no\ output\)?|no\ content)\b[^\n]{0,40}
+    )?\W{0,4}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+class _Report(msgspec.Struct, gc=False):
+    error: Any = None
+    success: Any = None
+    ok: Any = None
+    is_error: Any = None
+    isError: Any = None
+    status: Any = None
+    state: Any = None
+    phase: Any = None
+    job_status: Any = None
+    exit_code: Any = None
+    exitCode: Any = None
+    returncode: Any = None
+    return_code: Any = None
+    metadata: Any = None
+
+
+_REPORT = msgspec.json.Decoder(_Report)
+
+
+def read_outcome(content: bytes, *, marked: bool = False) -> int:
+    """What a result's raw JSON value says, as flags. marked: the client itself marked it as an error."""
+    tells = marked or _GATE.search(content[:_OPENING].lower() + content[-_TAIL:].lower()) is not None
+    if not tells and len(content) > 4 * _BRIEF:
+        return 0
+    text = text_of(content).strip()
+    flags = BRIEF if len(text) <= _BRIEF and text.count("\n") < 2 else 0
+    if tells:
+        report = _report(text) if text.startswith("{") else None
+        failed = _failed(text, report)
+        if failed is not None or marked:
+            return flags | FAILED | (failed or 0)
+        if _under_way(text, report):
+            return flags | WAITING
+    return flags | NOTHING if flags and _NONE.fullmatch(text) else flags
+
+
+def _report(text: str) -> _Report | None:
+    try:
+        return _REPORT.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _failed(text: str, report: _Report | None) -> int | None:
+    """None for a success. A program that ended with a status other than 0 is one that failed by its report, if there is any."""
+    if report is not None:
+        said = (report.success is False, report.ok is False, report.is_error is True, report.isError is True)
+        if bool(report.error) or any(said) or report.status in ("error", "failed", "failure"):
+            return 0
+        inner = report.metadata.get("exit_code") if isinstance(report.metadata, dict) else None
+        codes = (report.exit_code, report.exitCode, report.returncode, report.return_code, inner)
+        code = next((code for code in codes if isinstance(code, int)), 0)
+        return EXITED if code else None
+    return 0 if _complains(text) else _exited(text)
+
+
+def _complains(text: str) -> bool:
+    """Whether a text begins like an error, or is the one line of a shell that could not do what it should."""
+    return _FAILURE.match(text) is not None or (len(text) <= _COMPLAINT and "\n" not in text and text.lower().endswith(_COMPLAINTS))
+
+
+def _exited(text: str) -> int | None:
+    """The exit status stands in the first lines or the last one. 1 and not a word is the answer of a search that found nothing."""
+    lines = [*text[:_HEAD].split("\n", 4)[:4], *text[-_TAIL:].rsplit("\n", 2)[-2:]]
+    match = next((match for line in lines if len(line) < _EXIT_LINE and (match := _EXIT.match(line))), None)
+    if match is None or int(match["code"] or match["tag"]) == 0:
+        return None
+    before, _, after = text.partition(match[0])
+    said = (after.strip() or before.strip()).removeprefix("Output:").strip()
+    if _NONE.fullmatch(said) and (match["code"] or match["tag"]) == "1":
+        return None
+    return 0 if _complains(said) else EXITED
+
+
+def _under_way(text: str, report: _Report | None) -> bool:
+    if report is not None:
+        said = (report.status, report.state, report.phase, report.job_status)
+        return any(isinstance(word, str) and _STATUS_WORD.fullmatch(word.strip()) for word in said)
+    head = text[:_HEAD]
+    return _UNDER_WAY.match(head) is not None or _STATUS_LINE.search(head) is not None
+
+
+def error_text(content: bytes) -> str:
+    """What of a failed result tells whether two failures are the same: the last line of a traceback, else the first line if it says enough.
+
+    Of a result without such a line: all of it.
+    """
+    text = text_of(content).strip()
+    if text.startswith("{"):
+        report = _report(text)
+        said = None if report is None else report.error
+        if isinstance(said, dict):
+            said = said.get("message")
+        return said if isinstance(said, str) and said else text
+    if "Traceback (most recent call last" in text[:_HEAD]:
+        lines = [line for line in text[-_LONGEST_LINE:].split("\n") if _RAISED.match(line)]
+        return lines[-1] if lines else text
+    first = text.split("\n", 1)[0]
+    return first if _TELLING < len(first) <= _LONGEST_LINE and _FAILURE.match(first) and not _EXIT.match(first) else text
+
+
+_RAISED = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Warning|Failure)?\b:\ ")
+_LONGEST_LINE = 2_048
+_TELLING = 24  # characters; a shorter first line ("Error:") says nothing yet

@@ -1,0 +1,87 @@
+"""What lies between two occurrences of the same thing: progress, waiting, or nothing that matters.
+
+`counting` knows when a call is a repeat. Here stands what detectors that look across different calls need: what each call did, whether it
+was made for the first time, and how many messages in a row, counted backwards from the newest, show one shape.
+"""
+
+from collections.abc import Callable, Sequence
+
+from proxy.counting import is_bookkeeping, judged
+from proxy.effects import Deed, Effect, deed_of
+from proxy.fingerprint import UNSEEN
+from proxy.outcomes import FAILED, VOID, WAITING
+from proxy.policy import Policy
+from proxy.trail import Entry, Step, Trail
+
+
+def deed(policy: Policy, trail: Trail, entry: Entry) -> Deed:
+    """What a call did: by what the operator says of its tool, else by what can be read of it."""
+    rule = policy.tools.get(entry.name)
+    if rule is not None and rule.effect is not None:
+        return Deed(rule.effect)
+    return deed_of(entry.name, entry.arguments, trail.offer.hints)
+
+
+def waits(policy: Policy, trail: Trail, entry: Entry) -> bool:
+    """Whether a call lets time pass, or was told that what it asks for still runs."""
+    rule = policy.tools.get(entry.name)
+    if rule is not None and rule.effect is not None:
+        return rule.effect is Effect.POLL
+    return entry.flags & WAITING != 0 or deed_of(entry.name, entry.arguments, trail.offer.hints).effect is Effect.POLL
+
+
+def awaited(policy: Policy, trail: Trail, entry: Entry) -> bool:
+    """Whether a call is part of waiting: it waits itself, or the agent did since it was made last (a pause and a look, in turn)."""
+    if waits(policy, trail, entry):
+        return True
+    for at in range(len(trail.steps) - 1, -1, -1):
+        calls = trail.steps[at].calls
+        if any(waits(policy, trail, other) for other in calls):
+            return True
+        if at < len(trail.steps) - 1 and any(other.call == entry.call for other in calls):
+            break
+    return False
+
+
+def first_made(trail: Trail) -> dict[int, int]:
+    """For each call of a trail the step it was first made in."""
+    steps = trail.steps
+    return {entry.call: at for at in range(len(steps) - 1, -1, -1) for entry in steps[at].calls}
+
+
+def changed_anew(policy: Policy, trail: Trail, firsts: dict[int, int], at: int, calls: Sequence[Entry]) -> bool:
+    """Whether these calls of a step did something that may have changed the world, for the first time and not in vain."""
+    return any(
+        firsts[entry.call] == at and not entry.flags & (FAILED | VOID) and deed(policy, trail, entry).effect.changes for entry in calls
+    )
+
+
+Look = Callable[[int, Sequence[Entry]], bool]  # at a step, by its index and its calls
+
+
+def streak(trail: Trail, shows: Look, ends: Look) -> list[int]:
+    """The newest steps that show a shape, newest first, back to what ended it; that step is among them if it shows."""
+    found: list[int] = []
+    for at in range(len(trail.steps) - 1, -1, -1):
+        calls = trail.steps[at].calls
+        if calls and shows(at, calls):
+            found.append(at)
+        if calls and ends(at, calls):
+            break
+    return found
+
+
+def worldly(policy: Policy, step: Step | Sequence[Entry]) -> list[Entry]:
+    """The calls of a message that count and that are about the world: no notes, nothing exempt, nothing of Lastcall's own."""
+    calls = step.calls if isinstance(step, Step) else step
+    return [entry for entry in calls if judged(policy, entry) and not entry.flags & VOID and not is_bookkeeping(policy, entry.name)]
+
+
+def answered(entry: Entry) -> bool:
+    """Whether a call has a result that says something of the world."""
+    return entry.result != UNSEEN and not entry.flags & VOID
+
+
+def alike(policy: Policy, trail: Trail, one: Entry, other: Entry) -> bool:
+    """Whether two calls go the same way: one tool and, where that is a shell, one program."""
+    return one.name == other.name and deed(policy, trail, one).program == deed(policy, trail, other).program

@@ -1,0 +1,144 @@
+"""What is kept of results, and when two are the same: as first seen, by their bytes where these settle it, by their normalised text else.
+
+A client may blank or shorten a result later; what was kept of it stays. Normalising costs a thousand times a hash, so it is done only
+where it can matter: for a call that was made before, and for a tool that seems to answer other arguments with the same again.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from proxy.fingerprint import UNSEEN, Fingerprints, could_equal, sketch
+from proxy.outcomes import FAILED, VOID, error_text, read_outcome
+from proxy.state import KeptCall, Node, Relapse
+from proxy.trail import Messages, SeenCall, is_stub, is_void
+
+_LOOKED_BACK = 10  # messages: what is read of a history that was joined late, and how far back a tool's last answer may stand
+_LONGEST_COMPARED = 4_096  # bytes; longer answers to other arguments are the same only by their bytes
+_COMPARED = 2  # earlier answers of a tool that a new one is compared with
+
+Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is kept of it
+
+
+def keep_newest(nodes: Sequence[Node], messages: Messages, start: int, prints: Fingerprints, *, fresh: int) -> None:
+    """Keeps the results of the newest message, and of those just before it that are new too. fresh: how many messages are new.
+
+    nodes: of the messages from `start` on.
+    """
+    last = len(nodes) - 1
+    for at in range(max(len(nodes) - max(min(fresh, _LOOKED_BACK), 1), 0), len(nodes)):
+        _record(zip(messages[start + at].calls, nodes[at].calls, strict=False), prints, newest=at == last)
+        _liken(nodes, at, messages, start, prints)
+
+
+def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> None:
+    """The results in a request whose history the upstream keeps: no later one shows them, so they are kept in the form to compare."""
+    first = len(messages) - len(nodes)
+    for at in range(max(len(messages.earlier) - 1, first), len(messages)):
+        for seen, kept in zip(messages[at].calls, nodes[at - first].calls, strict=False):
+            if kept.result == UNSEEN and seen.content:
+                _record([(seen, kept)], prints, newest=True)
+                kept.result = prints.result(seen.content)
+
+
+def compare(
+    nodes: Sequence[Node], others: Sequence[KeptCall | Relapse], messages: Messages, start: int, prints: Fingerprints, *, fresh: int
+) -> None:
+    """Settles the results of calls that were made more than once, here or (others) where no history shows them any more.
+
+    What was settled with an earlier request stays: only calls that a new message made, or without a result yet, are looked at.
+    """
+    places: dict[int, list[tuple[int, int]]] = {}  # call -> (node, position)
+    open_: set[int] = set()
+    settled = len(nodes) - max(fresh, 1)
+    for number, node in enumerate(nodes):
+        for position, kept in enumerate(node.calls):
+            places.setdefault(kept.call, []).append((number, position))
+            if number >= settled or kept.result == UNSEEN:
+                open_.add(kept.call)
+    gone: dict[int, list[KeptCall | Relapse]] = {}
+    for other in others:
+        gone.setdefault(other.call, []).append(other)
+    for call in open_:
+        at = places[call]
+        if len(at) > 1 or call in gone:
+            pairs = [(messages[start + number].calls[position], nodes[number].calls[position]) for number, position in at]
+            _record(pairs, prints, newest=False)
+            _settle(pairs, gone.get(call, []), prints)
+
+
+def _record(pairs: Iterable[Pair], prints: Fingerprints, *, newest: bool) -> None:
+    """Keeps results as first seen. newest: they have just arrived, so that none was cut."""
+    for seen, kept in pairs:
+        if kept.result != UNSEEN or not seen.content:
+            continue
+        kept.flags = read_outcome(seen.content, marked=seen.failed) | (VOID if is_void(seen.content) else 0)
+        if kept.flags & FAILED:
+            kept.error = prints.error(error_text(seen.content))
+        kept.sketch = sketch(seen.content)
+        if newest or not is_stub(seen.content):
+            kept.result = prints.raw_result(seen.content)
+        else:  # cut before it was ever recorded: it equals nothing
+            kept.result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
+
+
+def _settle(pairs: Sequence[Pair], gone: Sequence[KeptCall | Relapse], prints: Fingerprints) -> None:
+    """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
+
+    gone: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may end
+    as a stop is remembered in the form that a later run can compare.
+    """
+    alike = [*(kept for _, kept in pairs), *gone]
+    if len(pairs) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
+        return
+    normal = {kept.result: prints.result(seen.content) for seen, kept in pairs if _at_hand(seen, kept, prints)}
+    for kept in alike:
+        kept.result = normal.get(kept.result, kept.result)
+
+
+def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
+    """Whether the result is only known by its bytes, and the history still shows them."""
+    return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
+
+
+def _liken(nodes: Sequence[Node], at: int, messages: Messages, start: int, prints: Fingerprints) -> None:
+    """Gives a message's results the identity of what the same tools answered last to other arguments, where they say the same."""
+    for position, kept in enumerate(nodes[at].calls):
+        content = messages[start + at].calls[position].content
+        if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
+            continue
+        for number, before in _earlier(nodes, at, kept):
+            other = nodes[number].calls[before]
+            if other.result == kept.result or _same_text(content, messages[start + number].calls[before], other, prints):
+                _give(nodes, {kept.result, other.result}, prints.result(content))
+                break
+
+
+def _same_text(content: bytes, shown: SeenCall, other: KeptCall, prints: Fingerprints) -> bool:
+    """Whether a result says what an earlier one did, which may be known by its text already, and be gone by now."""
+    if other.result & 1:
+        return prints.result(content) == other.result
+    return could_equal(content, shown.content) and _at_hand(shown, other, prints) and prints.result(content) == prints.result(shown.content)
+
+
+def _give(nodes: Sequence[Node], results: set[int], identity: int) -> None:
+    """Results that turned out to be one get one identity, wherever they stand."""
+    if len(results) > 1:
+        for node in nodes:
+            for kept in node.calls:
+                if kept.result in results:
+                    kept.result = identity
+
+
+def _earlier(nodes: Sequence[Node], at: int, kept: KeptCall) -> list[tuple[int, int]]:
+    """Where the same tool answered before with something of the same build, the newest first."""
+    found: list[tuple[int, int]] = []
+    for number in range(at - 1, max(at - _LOOKED_BACK, 0) - 1, -1):
+        for position, other in enumerate(nodes[number].calls):
+            if other.sketch == kept.sketch and other.name == kept.name and _another(other, kept):
+                found.append((number, position))
+        if len(found) >= _COMPARED:
+            break
+    return found[:_COMPARED]
+
+
+def _another(other: KeptCall, kept: KeptCall) -> bool:
+    return other.call != kept.call and other.result != UNSEEN and not other.flags & FAILED

@@ -1,0 +1,245 @@
+"""What a result says of its call."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from proxy.outcomes import BRIEF, EXITED, FAILED, NOTHING, WAITING, error_text, read_outcome
+
+
+def flags(content: Any, *, marked: bool = False) -> int:
+    return read_outcome(json.dumps(content).encode(), marked=marked)
+
+
+REPORT = "\n".join(f"test_{n} ok" for n in range(60))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Error: branch not clean",
+        "  ERROR: no such task",
+        "error calling submit: the patch is empty",
+        "[ERROR] Missing value for required parameter 'result'",
+        "Tool error: boom",
+        "ValidationError: 1 error for finish",
+        "Traceback (most recent call last):\n  File",
+        "Failed to submit: offline",
+        "failed: tests are red",
+        "Exception: x",
+        "fatal: not a git repository",
+        "Unknown tool: foo",
+        "Tool 'foo' not found",
+        "Tool foo does not exist",
+        "foo is not a valid tool, try one of [bar].",
+        "No such tool: foo",
+        "There is no tool named foo",
+        "Missing required parameter: path",
+        "edit: missing required argument `old`",
+        "<tool_use_error>File has not been read yet.</tool_use_error>",
+        "bash: foo: command not found",
+        "ls: cannot access 'x': No such file or directory",
+        "/bin/bash: line 1: x: Permission denied",
+        "Permission denied",
+        "Could not find the exact text",
+        "The command failed",
+        '{"error": "branch not clean"}',
+        '{"error": {"code": 4}, "ok": false}',
+        '{"success": false, "detail": ""}',
+        '{"status": "error"}',
+        '{"isError": true, "content": []}',
+        '{"is_error": true}',
+        '{"ok": false, "text": "' + "x" * 5_000 + '"}',
+        [{"type": "text", "text": "Error: branch not clean"}],
+    ],
+)
+def test_a_result_that_reports_a_failure(content: Any) -> None:
+    """By its first words, or by a member of the object it is."""
+    assert flags(content) & (FAILED | EXITED) == FAILED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "submitted",
+        "No errors found",
+        "errors: 0",
+        "The word failed stands later.",
+        "failed tests are listed in out.txt",
+        "Errors were fixed",
+        "exceptions.py",
+        "unknown",
+        "Function main not found! Instead, here is the disassembly of FUN_1",
+        "notes.txt: no such luck",
+        "grep: a.txt: No such file or directory\nb.txt: found it",
+        "exit the program with q",
+        "Exit code: 0\nfine",
+        "Process exited with code 0",
+        "return 1",
+        "Command exited with code 1",
+        "(no output)\n\nCommand exited with code 1",
+        '{"error": null, "success": true}',
+        '{"error": ""}',
+        '{"status": "ok", "note": "no error"}',
+        '{"exit_code": 0, "output": "x"}',
+        '{"exit_code": "1"}',
+        '{"metadata": {"exit_code": 0}}',
+        '{"error": "cut off',
+        '{"error": ' + "[" * 5_000,
+        '["error"]',
+        {"error": "an object is not text"},
+        5,
+        None,
+    ],
+)
+def test_a_result_that_reports_none(content: Any) -> None:
+    """What merely speaks of errors, a search that found nothing, and what cannot be read, is taken for success."""
+    assert not flags(content) & FAILED
+    assert not read_outcome(b"") & FAILED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"Exit code 1\n{REPORT}",
+        f"{REPORT}\n\nCommand exited with code 2",
+        f"{REPORT}\n[Command finished with exit code 1]",
+        f"<returncode>1</returncode>\n<output>\n{REPORT}",
+        f"Chunk ID: a1\nWall time: 1.0 seconds\nProcess exited with code 1\nOutput:\n{REPORT}",
+        f"(exit code 3)\n{REPORT}",
+        f"{REPORT}\nexit status 2",
+        json.dumps({"output": REPORT, "metadata": {"exit_code": 1}}),
+        json.dumps({"stdout": REPORT, "exitCode": 2}),
+        json.dumps({"returncode": 2, "stdout": REPORT}),
+        "Exit code 2",
+    ],
+)
+def test_a_program_that_ended_badly(content: str) -> None:
+    """By its exit status alone: there is a report to read."""
+    assert flags(content) & (FAILED | EXITED) == FAILED | EXITED
+
+
+def test_a_program_that_could_not_run() -> None:
+    """What follows the exit status is the complaint."""
+    assert flags("Exit code 127\nbash: foo: command not found") & (FAILED | EXITED) == FAILED
+    assert flags("Chunk ID: a\nWall time: 1 s\nProcess exited with code 1\nOutput:\nError: x") & (FAILED | EXITED) == FAILED
+    assert flags("Exit code 1\nTraceback (most recent call last):\n  File x\nValueError: y") & (FAILED | EXITED) == FAILED
+
+
+def test_what_the_client_marked_is_a_failure() -> None:
+    """Whatever it says."""
+    assert flags("fine", marked=True) == FAILED | BRIEF
+    assert flags("x" * 5_000, marked=True) == FAILED
+    assert flags(f"Exit code 1\n{REPORT}", marked=True) == FAILED | EXITED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "running",
+        "Running...",
+        "still running (12 s)",
+        "pending",
+        "In progress.",
+        "in_progress",
+        "Queued\nposition 3",
+        "Status: running",
+        "job_status = pending",
+        "id: 4\nstate: in-progress\n",
+        "Process j1 is still running",
+        "Job 12 is pending.",
+        "The build is not finished",
+        "Not ready yet",
+        "Chunk ID: a\nWall time: 1.0\nProcess running with session ID 12",
+        '{"status": "in_progress", "id": 4}',
+        '{"id": 4, "state": "QUEUED"}',
+    ],
+)
+def test_a_result_that_says_to_wait(content: str) -> None:
+    """With its first words, a line or a member that states the status."""
+    assert flags(content) & (WAITING | FAILED) == WAITING
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "running 5 tests\ntest a ... ok",
+        "Running `npm test`",
+        "The server is running on port 3000",
+        "pending changes: a.py",
+        "the job is running late, says the note",
+        "Tests are in progress of being rewritten",
+        "ok\n" + "x" * 500 + "\nstatus: running",
+        '{"items": [{"status": "in_progress"}]}',
+        '{"status": "running low"}',
+        '{"status": 5}',
+        "A line that says running",
+    ],
+)
+def test_a_result_that_only_uses_the_words(content: str) -> None:
+    """Never by a word somewhere in it."""
+    assert not flags(content) & WAITING
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        "No results found.",
+        "no matches found for 'x'",
+        "0 files",
+        "(no output)",
+        "None",
+        "There are no open issues",
+        "Nothing to show",
+    ],
+)
+def test_a_result_that_says_there_is_nothing(content: str) -> None:
+    """The whole of it."""
+    assert flags(content) == BRIEF | NOTHING
+
+
+def test_short_results() -> None:
+    """A line or two, of less than a hundred characters."""
+    assert flags("done") == flags("ok\nbye") == BRIEF
+    assert flags("a\nb\nc") == flags("x" * 101) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("Error: no such file: a.txt\nhint: look elsewhere", "Error: no such file: a.txt"),
+        ("Error:\nold text not found", "Error:\nold text not found"),
+        ("Traceback (most recent call last):\n  File 'a', line 3\nValueError: bad\n", "ValueError: bad"),
+        ("Traceback (most recent call last):\n  File 'a', line 3", "Traceback (most recent call last):\n  File 'a', line 3"),
+        ('{"error": "branch not clean", "id": 5}', "branch not clean"),
+        ('{"error": {"message": "bad", "code": 5}}', "bad"),
+        ('{"error": {"code": 5}}', '{"error": {"code": 5}}'),
+        ('{"success": false}', '{"success": false}'),
+        ('{"error": cut', '{"error": cut'),
+        ("Exit code 1\n1 failed", "Exit code 1\n1 failed"),
+        ("Command failed with exit code 1\n1 failed", "Command failed with exit code 1\n1 failed"),
+    ],
+)
+def test_what_tells_two_failures_apart(content: str, text: str) -> None:
+    """The complaint itself, without what changes from one call to the next; all of a result that has no such line."""
+    assert error_text(json.dumps(content).encode()) == text
+
+
+@pytest.mark.parametrize(
+    "unit", ["error ", "not ", ": ", "exit code ", "running ", "no ", "\n", "status:", "{", "a b is ", "tool x ", "0", "\u0430 "]
+)
+def test_no_result_takes_long(unit: str) -> None:
+    """Patterns are anchored and bounded: a megabyte of anything is read at once."""
+    content = json.dumps(unit * (1 << 20)).encode()[: 1 << 20]
+    started = time.process_time()
+    read_outcome(content)
+    error_text(content)
+    read_outcome(content, marked=True)
+    assert time.process_time() - started < 0.25
