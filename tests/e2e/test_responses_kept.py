@@ -218,7 +218,7 @@ async def test_progress_in_a_chain_is_seen(upstream: Upstream, http: aiohttp.Cli
 async def test_texts_that_say_the_same_are_nudged_and_stopped(upstream: Upstream, http: aiohttp.ClientSession, mode: str) -> None:
     """Alike, whoever keeps the history."""
     model, name = kept(mode) if mode != "full" else (Kept(), mode)
-    model.turn = lambda history: Says(f"Still working on it, step {len(history)}.")
+    model.turn = lambda _: Says("Still working on it.")
     upstream.model = model
     async with running(upstream.url) as proxy:
         agent = Agent(http, proxy.v1, mode=name)

@@ -256,16 +256,16 @@ def said_before(session: Session) -> list[tuple[int, bool]]:
 
 
 def test_texts_are_remembered_as_marks(session: Session) -> None:
-    """Back to where a person spoke or a call was made, spelling of numbers aside; an empty answer is known for one."""
-    same = said_mark("Still at step #.", PRINTS)
+    """Back to where a person spoke or a call was made, spelling of spaces aside; an empty answer is known for one."""
+    same = said_mark("still  at it.", PRINTS)
     session.turn(user(), id="r1", choice=calls("c1"))
-    session.turn(output("c1"), previous_response_id="r1", id="r2", choice=Choice("Still at step 1."))
-    session.turn(user("continue"), previous_response_id="r2", id="r3", choice=Choice("Still at step 2."))
+    session.turn(output("c1"), previous_response_id="r1", id="r2", choice=Choice("Still at it."))
+    session.turn(user("continue"), previous_response_id="r2", id="r3", choice=Choice("Still  at it."))
     session.turn(user("continue"), previous_response_id="r3", id="r4", choice=Choice(""))
     session.ask(user("continue"), previous_response_id="r4")
     assert said_before(session) == [(same, False), (same, False), (said_mark("", PRINTS), True)]
 
-    session.turn(user("And b.txt?"), previous_response_id="r4", id="r5", choice=Choice("Still at step 3."))
+    session.turn(user("And b.txt?"), previous_response_id="r4", id="r5", choice=Choice("Still at it."))
     assert said_before(session) == []
     session.ask(user("continue"), previous_response_id="r5")
     assert said_before(session) == [(same, False)]
