@@ -29,6 +29,7 @@ import uvloop
 from fastapi import FastAPI, Request, Response
 
 from proxy import __version__
+from proxy.bill import Bills
 from proxy.client import Client, ClientGone, Receive, Scope, Send
 from proxy.config import Config, UpstreamConfig, load_dumped
 from proxy.connection import Protocol
@@ -95,7 +96,7 @@ class Front:
                 dialect = judged
                 await Exchange(setting, client, judged, path, query, session).run()
             else:
-                await Passage(setting, client, dialect.name, scope["method"], path, query).run()
+                await Passage(setting, client, dialect, scope["method"], path, query).run()
         except ClientGone:
             return
         except ProxyError as error:
@@ -222,10 +223,12 @@ async def _in_force(config: Config, store: Store, telemetry: Telemetry, environ:
         wall=time.time,
         on_failure=telemetry.emit,
     )
+    bills = Bills(store, ttl=config.session.ttl, closed=config.store.failure_mode == "closed", new_id=new_id, on_failure=telemetry.emit)
     in_force = InForce(
         Setting(
             tenants=_tenants(config),
             sessions=sessions,
+            bills=bills,
             ways=await _ways(config, environ, ()),
             telemetry=telemetry,
             session_headers=config.session.headers,
@@ -240,6 +243,7 @@ async def _in_force(config: Config, store: Store, telemetry: Telemetry, environ:
     finally:
         await in_force.close()
         await sessions.drain()
+        await bills.drain()
 
 
 def _applying(in_force: InForce, environ: Mapping[str, str]) -> Callable[[Config], Awaitable[None]]:

@@ -252,6 +252,10 @@ class Keys:
         """What a team spends stands under this key."""
         return self._key(b"ledger", team)
 
+    def till(self, team: str) -> bytes:
+        """The session, never seen by anybody, that makes a team's calls on routes that are not judged."""
+        return self._key(b"till", team)
+
     def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
         """The link of a whole line of answers, from the first user text on."""
         return self._key(b"chain", scope, packed([seed, *answers]))

@@ -1,7 +1,7 @@
 """A request on a route that Lastcall does not judge: bytes through, both ways.
 
-With teams, read just as far as it takes to keep a team to its models: a body may name one, and a list of models shows what the team
-may use.
+With teams, read just as far as it takes to keep a team to its models (a body may name one, and a list of models shows what the team
+may use) and to its budgets: what a body may cost at most, and what the answer says that it did.
 """
 
 import re
@@ -9,26 +9,34 @@ from urllib.parse import unquote
 
 import msgspec
 
-from proxy.client import Client
-from proxy.errors import BadRequest, ProxyError
+from proxy.bill import Bill
+from proxy.client import Client, ClientGone
+from proxy.dialects import Dialect
+from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import UnjudgedEnded
 from proxy.exchange import Setting, Way
-from proxy.tenants import Tenant
+from proxy.exchange.closing import JSON, NO_RETRY
+from proxy.identity import Tighten
+from proxy.metering import charge_of, is_charged, is_stored, models_named
+from proxy.models import Action, Allowance, Notice
+from proxy.nudge import stopped_message, why_budget
+from proxy.policy import Mode
+from proxy.purse import check_priced
+from proxy.tenants import OtherEndpoints, Tenant
+from proxy.upstream.headers import RawHeaders
 from proxy.upstream.http import Body, Response
 
+_CODINGS = frozenset({b"accept-encoding", b"content-encoding"})
+_PLAIN = (b"accept-encoding", b"identity")
+_UNTIGHTENED = Tighten()
 _PATH_DIALECTS = {"/responses": "responses", "/messages": "messages"}
 _NO_STEP = re.compile(r"/(?:\.?/)+")
 _MODELS = re.compile(r"/models(?:/(?P<model>.+))?", re.DOTALL)
-_FORM_FIELD = re.compile(rb'name="?model"?(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)', re.IGNORECASE)
 
 
 def plain_path(path: str) -> str:
     """A path as servers read it, however it is spelled: a base URL that ends in a slash gives two of them."""
     return _NO_STEP.sub("/", unquote(path)).rstrip("/")
-
-
-class _Named(msgspec.Struct):
-    model: str | None = None
 
 
 class _Listed(msgspec.Struct):
@@ -38,7 +46,7 @@ class _Listed(msgspec.Struct):
 class Passage:
     """One request and its answer. dialect: the one its client speaks, where the path does not say."""
 
-    def __init__(self, setting: Setting, client: Client, dialect: str, method: str, path: str, query: bytes) -> None:
+    def __init__(self, setting: Setting, client: Client, dialect: Dialect, method: str, path: str, query: bytes) -> None:
         self._set = setting
         self._client = client
         self._dialect = dialect
@@ -71,33 +79,89 @@ class Passage:
         elif models["model"]:
             tenant.check_model(models["model"])
         way = self._way(tenant)
-        body = await self._body(tenant)
+        charged = tenant.other_endpoints is OtherEndpoints.CHARGE and is_charged(self._method, path)
+        metered = charged and not is_stored(path)
+        body = await self._body(tenant, whole=metered or tenant.is_restricted)
         if models is not None and not models["model"] and tenant.is_restricted:
             await self._list(way, tenant)
-        elif body is None or isinstance(body, bytes):
-            async with client:
-                response = await way.upstream.send(self._method, self._path, self._query, client.fields, body, plain=False)
-            await self._hand_on(response)
+            return
+        fields = client.fields
+        if metered:  # the answer is read, and the body was decoded
+            fields = [*(field for field in fields if field[0].lower() not in _CODINGS), _PLAIN]
+        if not charged:
+            await self._forward(way, fields, body)
+            return
+        bill = await self._bill(way, tenant, path, body if isinstance(body, bytes) else b"")
+        if bill is not None:
+            await self._charged(way, fields, body, bill)
+
+    async def _bill(self, way: Way, tenant: Tenant, path: str, body: bytes) -> Bill | None:
+        """What the team pays the call from; None when a budget of its had nothing left and the client was told."""
+        charge = charge_of(path, body, self._client.headers.get("content-type", ""))
+        policy, price = tenant.policy(charge.model), tenant.price(charge.model, way.name)
+        if charge.model:
+            check_priced(price, policy, _UNTIGHTENED, charge.model)
+        bill = await self._set.bills.open(tenant, tenant.quota(self._set.wall()), price, charge)
+        if bill.refused is None or policy.mode is Mode.OBSERVE:
+            return bill
+        await self._refuse(bill.refused)
+        return None
+
+    async def _charged(self, way: Way, fields: RawHeaders, body: Body, bill: Bill) -> None:
+        try:
+            await self._forward(way, fields, body, bill)
+        except ProxyError:
+            bill.void()  # there was no answer, unless it is settled already
+            raise
+        except ClientGone:
+            if not isinstance(body, bytes | None) and self._client.status is None:
+                bill.void()  # its body never came to its end
+            raise
+        finally:
+            await bill.close()
+
+    async def _forward(self, way: Way, fields: RawHeaders, body: Body, bill: Bill | None = None) -> None:
+        """bill: what reads the answer beside, and is settled by it."""
+        if body is None or isinstance(body, bytes):
+            async with self._client:
+                response = await way.upstream.send(self._method, self._path, self._query, fields, body, plain=False)
         else:
-            await self._hand_on(await way.upstream.send(self._method, self._path, self._query, client.fields, body, plain=False))
+            response = await way.upstream.send(self._method, self._path, self._query, fields, body, plain=False)
+        await self._hand_on(response, bill)
+
+    async def _refuse(self, budget: Allowance) -> None:
+        """As on judged routes whose policy answers with an error."""
+        message = stopped_message(why_budget(budget), budget.reason, budget)
+        notice = Notice(
+            action=Action.REFUSE,
+            reason=budget.reason,
+            message=message,
+            limit=budget.limit,
+            scope=budget.scope,
+            spent=budget.spent,
+            resets_at=budget.resets_at,
+        )
+        self._status = 400
+        told = [JSON, NO_RETRY, (b"x-lastcall-action", b"refuse"), (b"x-lastcall-reason", budget.reason.encode())]
+        await self._client.whole(400, told, self._dialect.error(400, f"lastcall_{budget.reason}", message, notice))
 
     def _way(self, tenant: Tenant) -> Way:
-        kind = next((name for start, name in _PATH_DIALECTS.items() if self._path.startswith(start)), self._dialect)
+        kind = next((name for start, name in _PATH_DIALECTS.items() if self._path.startswith(start)), self._dialect.name)
         ways = self._set.ways_of(tenant)
         way = next((way for way in ways if way.serves(kind, "")), ways[0])
         if way.passthrough:
             self._set.tenants.check_passthrough(self._client.headers, way.name)
         return way
 
-    async def _body(self, tenant: Tenant) -> Body:
+    async def _body(self, tenant: Tenant, *, whole: bool) -> Body:
         """The client's body: as it comes, or whole where it must be looked into first."""
         client = self._client
         length = client.headers.get("content-length")
         if "transfer-encoding" not in client.headers and (length is None or length == "0"):
             return None
-        if not tenant.is_restricted:
+        if not whole:
             return client.pieces()
-        if client.headers.get("content-encoding", "identity") != "identity":
+        if tenant.is_restricted and client.headers.get("content-encoding", "identity") != "identity":
             raise BadRequest(
                 f"team {tenant.name!r} may use some models only, and a body with a content-encoding cannot be looked into; send it plain",
                 status=415,
@@ -108,16 +172,27 @@ class Passage:
             tenant.check_model(model)
         return body
 
-    async def _hand_on(self, response: Response) -> None:
+    async def _hand_on(self, response: Response, bill: Bill | None) -> None:
         client = self._client
+        away = () if bill is None or not bill.away else ((b"x-lastcall-degraded", b"store"),)
+        if bill is not None and response.status >= 400:
+            bill.void()
         async with client:
             self._status = response.status
-            await client.start(response.status, response.headers)
             try:
+                await client.start(response.status, [*response.headers, *away])
                 async for chunk in response.chunks():
+                    if bill is not None:
+                        bill.read(chunk)
                     await client.write(chunk)
+            except UpstreamFailed:
+                if bill is not None:
+                    bill.settle(completed=False)
+                raise
             finally:
                 response.close()
+            if bill is not None:
+                bill.settle(completed=True)
             await client.write(b"", more=False)
 
     async def _list(self, way: Way, tenant: Tenant) -> None:
@@ -127,17 +202,6 @@ class Passage:
             body = await response.read()
             self._status = response.status
             await client.whole(response.status, response.headers, list_for(tenant, body))
-
-
-def models_named(body: bytes, content_type: str) -> list[str]:
-    """The models that a body asks for: of JSON the one it names, of a form each one."""
-    if content_type.lower().startswith("multipart/form-data"):
-        return [value.decode("utf-8", "replace") for value in _FORM_FIELD.findall(body)]
-    try:
-        named = msgspec.json.decode(body, type=_Named).model
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return []
-    return [] if named is None else [named]
 
 
 def list_for(tenant: Tenant, body: bytes) -> bytes:

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.budgets import estimate
-from proxy.identity import Identity
+from proxy.budgets import Estimate, estimate
+from proxy.errors import BadRequest
+from proxy.identity import Identity, Tighten
 from proxy.models import Request, Usage
-from proxy.policy import Budgets
+from proxy.policy import Budgets, Policy, Unpriced
 from proxy.prices import Price, bounds, cost
 from proxy.store import Account, Ceiling, Reservation, Settlement, Unit
 from proxy.tenants import Quota
+
+_UNLIMITED = Budgets()
+_AS_IT_IS = Tighten()
 
 LEASE_SECONDS = 60.0  # what a dead process held is free again after as long; a living one renews it meanwhile
 
@@ -32,13 +36,21 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         tighten = identity.tighten
         caps = [cap for cap in (budgets.tokens, tighten.tokens) if cap is not None]
         bound = estimate(request, min(caps) if caps else None)
-        most = (0, 0) if self.price is None else bounds(self.price, bound.input_bound + bound.attached + past)
+        if past:
+            bound = msgspec.structs.replace(bound, attached=bound.attached + past)
+        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten)
+
+    def holding(
+        self, lease: str, tag: int, bound: Estimate, body_bytes: int, budgets: Budgets = _UNLIMITED, tighten: Tighten = _AS_IT_IS
+    ) -> Reservation:
+        """The same for bounds that are known. body_bytes: as in `store.Reservation`."""
+        most = (0, 0) if self.price is None else bounds(self.price, bound.input_bound + bound.attached)
         return Reservation(
             lease=lease,
             tag=tag,
-            body_bytes=request.text_bytes,
+            body_bytes=body_bytes,
             input_bound=bound.input_bound,
-            attached=bound.attached + past,
+            attached=bound.attached,
             output=bound.output,
             modest=bound.modest,
             floor=bound.floor,
@@ -72,6 +84,16 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
     def nothing(self, lease: str) -> Settlement:
         """The end of a call that was never made."""
         return Settlement(lease, 0, 0, 0, 0, accounts=self.accounts)
+
+
+def check_priced(price: Price | None, policy: Policy, tighten: Tighten, model: str) -> None:
+    """Raises `BadRequest` for a model that nobody prices, where the rules or the request count in money."""
+    if price is None and (policy.unpriced is Unpriced.REFUSE or tighten.cost is not None):
+        raise BadRequest(
+            f"nobody states a price for the model {model[:100]!r}, which 'unpriced: refuse' or 'x-lastcall-max-cost-usd' asks for; "
+            "add it to prices in Lastcall's configuration",
+            code="lastcall_unpriced",
+        )
 
 
 _NONE: tuple[Ceiling, ...] = ()

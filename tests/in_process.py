@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from proxy.app import Front
+from proxy.bill import Bills
 from proxy.client import Message
 from proxy.config import Config
 from proxy.events import Event, ExchangeEnded, StoreChanged, UnjudgedEnded
@@ -368,6 +369,7 @@ class Proxy:
         settings: dict[str, Any] = {
             "tenants": OneRule(policy or Policy()),
             "sessions": self.sessions,
+            "bills": Bills(self.guard, ttl=3600, closed=closed, new_id=new_id, on_failure=self.telemetry.emit),
             "ways": [Way("main", self.upstream, lambda dialect, model: model != "unserved")],
             "telemetry": self.telemetry,
             "session_headers": (),

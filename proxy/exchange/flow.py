@@ -18,7 +18,8 @@ from proxy.exchange.setting import Setting, Way
 from proxy.forwarding import Forwarder, paced
 from proxy.identity import identify
 from proxy.models import Action, Answer, Choice, ToolCall
-from proxy.policy import Mode, OnStop, Unpriced
+from proxy.policy import Mode, OnStop
+from proxy.purse import check_priced
 from proxy.tenants import Tenant
 from proxy.upstream.http import Response
 
@@ -75,8 +76,7 @@ class Exchange:
         way = self._way(tenant, request.model)
         policy, price = tenant.policy(request.model), tenant.price(request.model, way.name)
         expects = policy.stage(identity.stage)
-        if price is None and (policy.unpriced is Unpriced.REFUSE or identity.tighten.cost is not None):
-            raise _unpriced(request.model)
+        check_priced(price, policy, identity.tighten, request.model)
         session = await setting.sessions.open(identity, request, policy, price, tenant.quota(setting.wall()), tenant.label(request.model))
         session.expects = expects
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
@@ -347,14 +347,6 @@ class Exchange:
 def _said_alone(answer: Answer, said: str) -> Answer:
     """An answer that was cut for its text, as far as it went out."""
     return msgspec.structs.replace(answer, choices=tuple([msgspec.structs.replace(choice, text=said) for choice in answer.choices[:1]]))
-
-
-def _unpriced(model: str) -> BadRequest:
-    return BadRequest(
-        f"nobody states a price for the model {model[:100]!r}, which 'unpriced: refuse' or 'x-lastcall-max-cost-usd' asks for; "
-        "add it to prices in Lastcall's configuration",
-        code="lastcall_unpriced",
-    )
 
 
 def _parted(answer: Answer, drop: Collection[tuple[int, int]]) -> tuple[Answer, tuple[ToolCall, ...]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from proxy.bill import Bills
 from proxy.calls import Quirks
 from proxy.sessions import Sessions
 from proxy.telemetry import Telemetry
@@ -28,6 +29,7 @@ class Setting(msgspec.Struct):
 
     tenants: Tenants
     sessions: Sessions
+    bills: Bills
     ways: Sequence[Way]
     telemetry: Telemetry
     session_headers: tuple[str, ...]

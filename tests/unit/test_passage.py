@@ -11,7 +11,7 @@ from proxy.errors import UpstreamCut
 from proxy.events import UnjudgedEnded
 from proxy.exchange import Way
 from proxy.keys import digest_of
-from proxy.passage import list_for, models_named
+from proxy.passage import list_for
 from proxy.prices import Prices
 from proxy.tenants import Tenants
 from tests.in_process import Conversation, Proxy, ScriptedResponse, ScriptedUpstream
@@ -130,20 +130,6 @@ async def test_one_model_may_be_looked_up_if_it_is_the_teams(model: str, status:
 def test_what_is_no_list_stays_as_it_is(body: bytes) -> None:
     """An error of the upstream's, for instance."""
     assert list_for(tenants(models=["gpt-*"]).of({"x-lastcall-key": "k"}), body) == body
-
-
-@pytest.mark.parametrize(
-    ("body", "models"),
-    [
-        (b'x name="model"\r\n\r\na\r\n', ["a"]),
-        (b"x name=model\r\nContent-Type: text/plain\r\n\r\na b\r\n", ["a b"]),
-        (b'x NAME="model"; charset=x\r\n\r\n\xff\r\n', ["\ufffd"]),
-        (b'x name="models"\r\n\r\na\r\n', []),
-    ],
-)
-def test_models_of_a_form(body: bytes, models: list[str]) -> None:
-    """However its fields are written."""
-    assert models_named(body, "multipart/form-data; boundary=x") == models
 
 
 async def test_an_upstream_that_gets_the_clients_credentials_gets_no_teams_key() -> None:

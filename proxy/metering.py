@@ -1,0 +1,252 @@
+"""What a call on a route that is not judged may cost, and what its answer says that it did: read beside the bytes, bounded. Pure.
+
+Nothing is changed in such a request, so its output cannot be bounded from here: what it may produce is reserved whole.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from proxy.budgets import ATTACHMENT_TOKENS, BYTES_PER_TOKEN, LARGEST_OUTPUT, TEMPLATE_TOKENS, Estimate
+from proxy.dialects import chat_answer, responses_answer
+from proxy.dialects.raw_json import UNREADABLE, plain, present, read, whole
+from proxy.models import Usage
+
+LEAST_TOKENS = 256  # input that a JSON request is charged at least, where its answer reports no usage
+UNREPORTED_TOKENS = 1_024  # the same for any other request (a file, a recording, a picture) and for one without a body
+_BYTES_PER_HEARD_TOKEN = 32  # speech takes 75 bytes a token in the tightest codec, and a form holds some text beside it
+_USUAL_OUTPUT = 16_384  # an answer's, where the request sets no limit: speech, a transcript, a picture and its drafts
+_OUTPUT = {"/embeddings": 0, "/moderations": 0, "/rerank": 0, "/completions": LARGEST_OUTPUT}  # by the end of the path
+_MOST_ASKED = 1 << 40  # tokens: no request means more, and sums stay whole numbers everywhere
+
+_READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+_FREE = re.compile(r".*/(?:count_tokens|input_tokens|cancel)", re.DOTALL)
+_STORED = re.compile(r"/(?:files|uploads|batches|messages/batches|vector_stores|containers|fine_tuning)(?:/.*)?", re.DOTALL)
+_FORM_FIELD = re.compile(rb'name="?model"?(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)', re.IGNORECASE)
+
+
+class _Named(msgspec.Struct):
+    model: str | None = None
+
+
+class _Wish(msgspec.Struct, gc=False):
+    """What a JSON body says about how much it wants."""
+
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    n: Any = None
+    best_of: Any = None
+    prompt: msgspec.Raw = msgspec.Raw()
+
+
+_WISH = msgspec.json.Decoder(_Wish)
+
+
+class Charge(msgspec.Struct, frozen=True, gc=False):
+    """model: the one that the request names, "" for none. bound: the most that it may cost. least: its input where no usage is reported."""
+
+    model: str
+    bound: Estimate
+    least: int
+
+
+def is_charged(method: str, path: str) -> bool:
+    """Whether a request makes anything that costs: looking up, deleting, cancelling and counting do not. path: plain, behind /v1."""
+    return method not in _READING and _FREE.fullmatch(path) is None
+
+
+def is_stored(path: str) -> bool:
+    """Whether a body goes into a provider's storage, or names what lies there: of any size, and of no cost that is known beforehand."""
+    return _STORED.fullmatch(path) is not None
+
+
+def charge_of(path: str, body: bytes, content_type: str) -> Charge:
+    """The bounds of a request by its whole body, b"" for one that was not read."""
+    if is_stored(path) or not body:
+        return Charge("", _bound(UNREPORTED_TOKENS, 0, 0), UNREPORTED_TOKENS)
+    model = next(iter(models_named(body, content_type)), "")
+    wish = _wish(body)
+    if wish is None:
+        attached = 2 * ATTACHMENT_TOKENS
+        return Charge(model, _bound(len(body) // _BYTES_PER_HEARD_TOKEN + TEMPLATE_TOKENS, attached, _USUAL_OUTPUT), UNREPORTED_TOKENS)
+    prompts = _prompts(bytes(wish.prompt))
+    bound = _bound(len(body) + TEMPLATE_TOKENS * prompts, 0, _output(path, wish, prompts))
+    return Charge(model, bound, max(-(-len(body) // BYTES_PER_TOKEN), LEAST_TOKENS))
+
+
+def models_named(body: bytes, content_type: str) -> list[str]:
+    """The models that a body asks for: of JSON the one it names, of a form each one."""
+    if content_type.lower().startswith("multipart/form-data"):
+        return [value.decode("utf-8", "replace") for value in _FORM_FIELD.findall(body)]
+    try:
+        named = msgspec.json.decode(body, type=_Named).model
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    return [] if named is None else [named]
+
+
+def _bound(read_tokens: int, attached: int, output: int) -> Estimate:
+    return Estimate(read_tokens, attached, output, output, output)
+
+
+def _wish(body: bytes) -> _Wish | None:
+    """None where the body is no JSON object."""
+    try:
+        return read(_WISH, body)
+    except (*UNREADABLE, UnicodeDecodeError):
+        return None
+
+
+def _output(path: str, wish: _Wish, prompts: int) -> int:
+    """The most output of an answer: the client's own limit, else the usual one of its kind, for every alternative of every prompt."""
+    unlimited = next((most for end, most in _OUTPUT.items() if path.endswith(end)), _USUAL_OUTPUT)
+    stated = [
+        limit for value in (wish.max_tokens, wish.max_completion_tokens, wish.max_output_tokens) if (limit := whole(value)) is not None
+    ]
+    each = unlimited if unlimited == 0 or not stated else max(stated)
+    return min(each * max(whole(wish.n) or 1, whole(wish.best_of) or 1) * prompts, _MOST_ASKED)
+
+
+def _prompts(prompt: bytes) -> int:
+    """How many prompts stand in `prompt`: one text, or one list of token numbers, or a list of either."""
+    value = plain(prompt) if prompt.startswith(b"[") else None
+    return len(value) if isinstance(value, list) and any(isinstance(one, str | list) for one in value) else 1
+
+
+# ---- the answer
+
+_IN_OBJECT = re.compile(rb'["{}\[\]:,\n]')
+_IN_LIST = re.compile(rb'["{}\[\]]')
+_IN_STRING = re.compile(rb'["\\\n]')
+_LONGEST_KEY = 32  # bytes of a string that are looked at
+_LONGEST_USAGE = 1 << 16  # bytes
+_DEEPEST = 256
+_USAGE_AT = {(b"usage",), (b"response", b"usage"), (b"x_groq", b"usage"), (b"meta", b"billed_units")}
+_TEXTS = {b"text", b"content"}
+
+
+class Meter:
+    """Reads an answer as it passes, JSON or a stream of events with JSON in it, in pieces of any size. Never raises on any bytes.
+
+    usage: what it reported, None so far. text_bytes: of what a model wrote in it. Keeps no more of the answer than a usage object and
+    the keys that lead to where it stands.
+    """
+
+    def __init__(self) -> None:
+        self.usage: Usage | None = None
+        self.text_bytes = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Outside of any value, as at the beginning."""
+        self._within: list[tuple[bytes, bool]] = []  # the key of every value that is open, and whether it is an object
+        self._key: bytes | None = None  # of the value that comes next
+        self._string: bytearray | None = None  # the beginning of the one that is open
+        self._last = b""  # the string before
+        self._escaped = False
+        self._kept: bytearray | None = None  # of the usage that is being read
+        self._kept_from = 0
+
+    def feed(self, data: bytes) -> None:
+        """Reads the next piece."""
+        position, start = 0, 0
+        if self._escaped and data and self._string is not None:
+            self._take_text(self._string, data[:1])
+            self._escaped = False
+            position = 1
+        while True:
+            if self._string is None:
+                found = (_IN_OBJECT if not self._within or self._within[-1][1] else _IN_LIST).search(data, position)
+            else:
+                found = _IN_STRING.search(data, position)
+                self._take_text(self._string, data[position : found.start() if found else len(data)])
+            if found is None:
+                break
+            position = found.end()
+            mark = found[0]
+            if mark == b"\\" and self._string is not None:
+                self._take_text(self._string, data[position - 1 : position + 1])
+                self._escaped = position >= len(data)
+                position += 1
+            elif mark == b"{" and self._string is None and self._begins_usage():
+                self._kept, start = bytearray(), position - 1
+                self._open(mark)
+            elif self._kept is not None and mark == b"}" and self._string is None and len(self._within) == self._kept_from + 1:
+                self._end_usage(data[start:position])
+                self._close()
+            else:
+                self._note(mark)
+        if self._kept is not None:
+            self._kept += data[start:]
+            if len(self._kept) > _LONGEST_USAGE:
+                self._kept = None
+
+    def _take_text(self, string: bytearray, text: bytes) -> None:
+        if len(string) < _LONGEST_KEY:
+            string += text[:_LONGEST_KEY]
+        if self._key is not None and text and self._is_text():
+            self.text_bytes += len(text)
+
+    def _is_text(self) -> bool:
+        """Whether the string at hand is what a model wrote: of a choice, or an event's `delta`."""
+        if len(self._within) == 1:
+            return self._key == b"delta"
+        return self._key in _TEXTS and len(self._within) > 1 and self._within[1][0] == b"choices"
+
+    def _note(self, mark: bytes) -> None:
+        match mark:
+            case b"\n":
+                if self._string is not None:  # JSON has none inside a string: this was no JSON
+                    self._forget()
+            case b'"' if self._string is None:
+                self._string = bytearray()
+            case b'"':
+                self._last, self._string = bytes(self._string or b""), None
+            case b":":
+                self._key = self._last
+            case b",":
+                self._key = None
+            case b"{" | b"[":
+                self._open(mark)
+            case _:
+                self._close()
+
+    def _open(self, mark: bytes) -> None:
+        if len(self._within) >= _DEEPEST:
+            self._forget()
+        self._within.append((self._key or b"", mark == b"{"))
+        self._key = None
+
+    def _close(self) -> None:
+        if self._within:
+            self._within.pop()
+        if len(self._within) <= self._kept_from:
+            self._kept = None  # closed by what did not open it
+        self._key = None
+
+    def _begins_usage(self) -> bool:
+        if self._kept is not None or self._key is None or not self._within:
+            return False
+        self._kept_from = len(self._within)
+        return (*[key for key, _ in self._within[1:]], self._key) in _USAGE_AT
+
+    def _end_usage(self, rest: bytes) -> None:
+        raw, self._kept = bytes(self._kept or b"") + rest, None
+        self.usage = _usage(raw) or self.usage
+
+
+def _usage(raw: bytes) -> Usage | None:
+    """The tokens of a usage object in any of the spellings; None when it holds none."""
+    found = chat_answer.read_usage(raw) or responses_answer.read_usage(raw)
+    if found is None and present(raw) and isinstance(value := plain(raw), dict) and (total := whole(value.get("total_tokens"))) is not None:
+        found = Usage(total)
+    return found
+
+
+def cost_of(meter: Meter, charge: Charge) -> Usage:
+    """What a call came to: as its answer reported, else estimated from the request's size and from what was written."""
+    if meter.usage is not None:
+        return meter.usage
+    return Usage(charge.least, -(-meter.text_bytes // BYTES_PER_TOKEN))

@@ -1,0 +1,213 @@
+"""Routes that are not judged are charged to the team: reserved before, settled with what the answer says, refused when nothing is left."""
+
+import asyncio
+import json
+from datetime import UTC
+from typing import Any
+
+import pytest
+
+from proxy.config import Config
+from proxy.errors import StoreUnavailable, UpstreamCut, UpstreamFailed
+from proxy.identity import Keys
+from proxy.keys import digest_of
+from proxy.metering import LEAST_TOKENS, UNREPORTED_TOKENS
+from proxy.prices import Price, Prices, rates_of
+from proxy.store import Account
+from proxy.store.contract import Usage
+from proxy.tenants import Tenants
+from tests.in_process import Answer, Conversation, Proxy, ScriptedResponse, answer, request
+
+BODY = b'{"model": "m", "input": "hello"}'
+USED = b'{"data": [], "usage": {"prompt_tokens": 8, "total_tokens": 8}}'
+DOLLAR_A_MILLION = Price(rates_of(1_000_000, 10_000_000))
+
+
+def proxy(*answers: Answer, closed: bool = False, policy: dict[str, Any] | None = None, **budget: int) -> Proxy:
+    """One team whose key is `k`; m costs a dollar a million. budget: for each day."""
+    team: dict[str, Any] = {"keys": [digest_of("k")], "budgets": [budget | {"per": "day"}] if budget else [], "policy": policy or {}}
+    config = Config.model_validate({"teams": {"red": team}, "models": ["m"], "prices": {"m": {"input": 1.0, "output": 10.0}}})
+    tenants = Tenants(config, zone=UTC, prices=Prices({"m": DOLLAR_A_MILLION}, {}))
+    return Proxy(*answers or [ScriptedResponse(USED)], tenants=tenants, endless=True, closed=closed)
+
+
+async def ask(served: Proxy, body: bytes = BODY, path: str = "/v1/embeddings", **headers: Any) -> Conversation:
+    return await served.ask(body, path, content_length=str(len(body)), content_type="application/json", x_lastcall_key="k", **headers)
+
+
+async def spent(served: Proxy) -> tuple[int, int, int, int, int]:
+    """Of the team: steps, input, output, nano-dollars, calls under way."""
+    keys = Keys(await served.guard.secret())
+    (found,) = await served.guard.peek([Account(keys.ledger("red"), team=True)])
+    if found is None:
+        return 0, 0, 0, 0, 0
+    ledger = found.ledger
+    return ledger.steps, ledger.input_tokens, ledger.output_tokens, ledger.cost, found.calls
+
+
+async def test_what_the_answer_says_is_charged() -> None:
+    """In tokens, in money and as a step; the bytes pass as they are, and the answer comes in no coding."""
+    served = proxy()
+    conversation = await ask(served, accept_encoding="gzip")
+
+    assert (conversation.status, conversation.body, served.upstream.sent[0].body) == (200, USED, BODY)
+    assert [value for name, value in served.upstream.sent[0].headers if name == b"accept-encoding"] == [b"identity"]
+    assert await spent(served) == (1, 8, 0, 8_000, 0)
+    keys = Keys(await served.guard.secret())
+    assert await served.guard.usage(keys.ledger("red"), ["2023-11-14"]) == [Usage("2023-11-14", "m", 1, 8, 0, 8_000)]
+
+
+async def test_a_used_up_budget_is_the_same_error_as_on_judged_routes() -> None:
+    """HTTP 400 that says whose budget it is, with no retry; the upstream hears nothing."""
+    served = proxy(ScriptedResponse(USED), steps=1)
+    await ask(served)
+    conversation = await ask(served)
+
+    assert conversation.status == 400
+    assert (conversation.json["error"]["code"], conversation.headers["x-should-retry"]) == ("lastcall_team_budget", "false")
+    assert conversation.lastcall == {"action": "refuse", "reason": "team_budget"}
+    assert "the team's budget of 1 steps a day is used up" in conversation.json["error"]["message"]
+    assert (len(served.upstream.sent), served.telemetry.unjudged[-1].status) == (1, 400)
+    assert await spent(served) == (1, 8, 0, 8_000, 0)
+
+
+async def test_judged_and_other_calls_share_one_budget() -> None:
+    """No endpoint is a way around it."""
+    served = proxy(ScriptedResponse(USED), steps=1)
+    await ask(served)
+    served.upstream.answers = [answer("hi")]
+    judged = await served.ask(request(model="m"), x_lastcall_key="k")
+
+    assert (judged.lastcall["action"], judged.lastcall["reason"]) == ("refuse", "team_budget")
+
+
+async def test_the_worst_case_must_fit_whole() -> None:
+    """Since the output of such a call cannot be lowered."""
+    served = proxy(tokens=1_000)
+    refused = await ask(served, b'{"model": "m", "prompt": "x", "max_tokens": 900}', "/v1/completions")
+    granted = await ask(served, b'{"model": "m", "prompt": "x", "max_tokens": 500}', "/v1/completions")
+
+    assert (refused.status, granted.status) == (400, 200)
+
+
+async def test_observed_budgets_refuse_nothing() -> None:
+    """And are charged all the same."""
+    served = proxy(policy={"mode": "observe"}, steps=1)
+    assert [(await ask(served)).status for _ in range(2)] == [200, 200]
+    assert (await spent(served))[:2] == (2, 16)
+
+
+async def test_a_stream_is_charged_what_its_last_event_says() -> None:
+    """Usage may come in any of its pieces."""
+    pieces = [
+        b'data: {"choices":[{"text":"hello"}]}\n\nda',
+        b'ta: {"choices":[],"usage":{"prompt_tokens":5,"completion_',
+        b'tokens":2}}\n\n',
+    ]
+    served = proxy(ScriptedResponse(*pieces, kind=b"text/event-stream"))
+    conversation = await ask(served, b'{"model": "m", "prompt": "x", "stream": true}', "/v1/completions")
+
+    assert conversation.writes[:-1] == pieces
+    assert await spent(served) == (1, 5, 2, 25_000, 0)
+
+
+@pytest.mark.parametrize("failure", [ScriptedResponse(b'{"usage": {"prompt_tokens": 8}}', status=500), UpstreamFailed("down")])
+async def test_a_failure_of_the_upstream_costs_nothing(failure: Answer) -> None:
+    """And holds nothing."""
+    served = proxy(failure, steps=1)
+    assert (await ask(served)).status in (500, 502)
+    assert await spent(served) == (0, 0, 0, 0, 0)
+
+
+async def test_an_answer_that_breaks_off_costs_what_was_produced() -> None:
+    """It is no step."""
+    served = proxy(ScriptedResponse(b'data: {"choices":[{"text":"12345678"}]}\n\n', UpstreamCut("cut"), kind=b"text/event-stream"))
+    await ask(served, path="/v1/completions")
+    assert (await spent(served))[:3] == (0, LEAST_TOKENS, 2)
+
+
+async def test_a_client_that_leaves_pays_for_what_was_produced() -> None:
+    """Its lease ends with it."""
+    stuck = asyncio.Event()
+    served = proxy(ScriptedResponse(b'data: {"choices":[{"text":"12345678"}]}\n\n', stuck, kind=b"text/event-stream"))
+    conversation = Conversation((BODY,))
+    conversation.watch = lambda message: conversation.gone.set() if message.get("body") else None
+    await served.run(conversation, "/v1/completions", content_length=str(len(BODY)), x_lastcall_key="k")
+
+    assert await spent(served) == (0, LEAST_TOKENS, 2, LEAST_TOKENS * 1_000 + 20_000, 0)
+
+
+async def test_an_upload_passes_as_it_comes_and_costs_the_minimum() -> None:
+    """Larger than the limit on bodies; one that never came to its end costs nothing."""
+    served = proxy(ScriptedResponse(b'{"id": "file-1"}'))
+    served.setting.max_body = 4
+    conversation = Conversation((b"12345", b"67890"))
+    await served.run(conversation, "/v1/files", transfer_encoding="chunked", content_encoding="br", x_lastcall_key="k")
+
+    assert (conversation.status, served.upstream.sent[0].body) == (200, b"1234567890")
+    assert dict(served.upstream.sent[0].headers)[b"content-encoding"] == b"br"
+    assert (await spent(served))[:3] == (1, UNREPORTED_TOKENS, 0)
+    gone = Conversation((b"12345", b"67890"))
+    gone.gone.set()
+    await served.run(gone, "/v1/files", transfer_encoding="chunked", x_lastcall_key="k")
+    assert (await spent(served))[1:] == (UNREPORTED_TOKENS, 0, 0, 0)
+
+
+async def test_looking_up_and_counting_are_free() -> None:
+    """Also when nothing is left."""
+    served = proxy(steps=0)
+    assert (await served.ask(b"", "/v1/batches/b", method="GET", x_lastcall_key="k")).status == 200
+    assert (await ask(served, path="/v1/messages/count_tokens")).status == 200
+    assert (await ask(served)).status == 400
+
+
+async def test_calls_of_this_kind_are_no_sessions() -> None:
+    """They count among the requests at once, and take no session's place."""
+    served = proxy()
+    for name, place in (("concurrent_sessions", 200), ("concurrent_requests", 400)):
+        team = {"keys": [digest_of("k")], name: 0}
+        served.setting.tenants = Tenants(Config.model_validate({"teams": {"red": team}}), zone=UTC, prices=Prices({}, {}))
+        assert (await ask(served)).status == place
+
+
+async def test_a_model_without_a_price_is_refused_where_the_policy_says_so() -> None:
+    """Files name none, and are not."""
+    served = proxy(policy={"unpriced": "refuse"})
+    unknown = await ask(served, b'{"model": "x", "input": "hello"}')
+
+    assert (unknown.status, unknown.json["error"]["code"]) == (400, "lastcall_unpriced")
+    assert ((await ask(served)).status, (await ask(served, b"x", "/v1/files")).status) == (200, 200)
+
+
+@pytest.mark.parametrize(("closed", "status"), [(True, 503), (False, 200)])
+async def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch, closed: bool, status: int) -> None:
+    """Closed refuses. Open forwards, says so, and charges when the store is there again."""
+    served = proxy(closed=closed)
+    await served.guard.secret()
+
+    async def away(*_: object, **__: object) -> None:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as during:
+        during.setattr(served.store, "open", away)
+        during.setattr(served.store, "commit", away)
+        conversation = await ask(served)
+    served.clock.now += 2
+    await served.guard.ping()
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert conversation.status == status
+    assert (conversation.headers.get("x-lastcall-degraded"), len(served.upstream.sent)) == ((None, 0) if closed else ("store", 1))
+    assert (await spent(served))[1] == (0 if closed else 8)
+
+
+async def test_shutting_down_waits_for_what_is_not_settled() -> None:
+    """And a body too large to be looked into is refused before."""
+    served = proxy()
+    served.setting.max_body = 4
+    assert (await ask(served)).status == 413
+    await served.setting.bills.drain()
+    bill_key = Keys(await served.guard.secret())
+    assert bill_key.till("red") != bill_key.ledger("red")
+    assert json.loads(USED)["usage"]["total_tokens"] == 8
