@@ -1,6 +1,6 @@
-"""The composition root: everything is made here and handed to what needs it. FastAPI, life span, routes, health, metrics, errors.
+"""The composition root: everything is made here and handed to what needs it. FastAPI, life span, routes, errors.
 
-The judged and the forwarded routes are one plain ASGI endpoint inside the application; health and metrics are ordinary routes. The one
+The judged and the forwarded routes are one plain ASGI endpoint inside the application; the others are ordinary routes. The one
 error boundary is `Front.__call__`.
 """
 
@@ -29,14 +29,17 @@ import uvloop
 from fastapi import FastAPI, Request, Response
 
 from proxy import __version__
+from proxy.admin import PREFIX, Guarded, admin_app, ring_of
 from proxy.bill import Bills
 from proxy.client import Client, ClientGone, Receive, Scope, Send
 from proxy.config import Config, UpstreamConfig, load_dumped
 from proxy.connection import Protocol
+from proxy.desk import Desk
 from proxy.dialects import DIALECTS, Dialect
-from proxy.errors import BadRequest, ConfigError, ProxyError, StoreUnavailable
+from proxy.errors import BadRequest, ConfigError, ProxyError
 from proxy.exchange import Exchange, Setting, Way
 from proxy.globs import fits
+from proxy.health import add_health, add_metrics, metrics_alone
 from proxy.listening import listen, url_of
 from proxy.output import Handler, Lines
 from proxy.passage import Passage, plain_path
@@ -65,9 +68,12 @@ class Application(FastAPI):
     """FastAPI with the hot routes ahead of its middleware, which takes half as long as a whole passthrough."""
 
     front: "Front"
+    admin_port: int | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
+        if scope["type"] == "http" and self.admin_port is not None and _is_admin(scope["path"]) != (scope["server"][1] == self.admin_port):
+            await (await _no_route(Request(scope), None))(scope, receive, send)
+        elif scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
             await self.front(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
@@ -151,6 +157,10 @@ def _split(path: str) -> tuple[str | None, str]:
     return session, path.removeprefix("/v1").removeprefix("/v1")
 
 
+def _is_admin(path: str) -> bool:
+    return path == PREFIX or path.startswith(PREFIX + "/")
+
+
 def _judged(path: str) -> Dialect | None:
     """The dialect of a judged route, however its path is spelled."""
     return DIALECTS.get(path) or DIALECTS.get(plain_path(path))
@@ -202,9 +212,12 @@ def create_app(
 
     app = Application(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.front = Front(lambda: state["in_force"])
-    _add_health(app, lambda: state.get("store"), config)
+    app.admin_port = config.server.admin_port
+    desk = admin_app(lambda: Desk(state["store"], lambda: state["in_force"].current, ttl=config.session.ttl, emit=telemetry.emit))
+    app.mount(PREFIX, Guarded(desk, lambda: state["in_force"].current.operators))
+    add_health(app, lambda: state.get("store"), needs_store=config.store.failure_mode == "closed")
     if config.server.metrics_port is None:
-        _add_metrics(app, telemetry)
+        add_metrics(app, telemetry)
     app.add_exception_handler(404, _no_route)
     app.state.telemetry = telemetry
     return app
@@ -236,6 +249,7 @@ async def _in_force(config: Config, store: Store, telemetry: Telemetry, environ:
             clock=time.perf_counter,
             wall=time.time,
             new_id=new_id,
+            operators=ring_of(config.server.admin_key),
         )
     )
     try:
@@ -257,6 +271,7 @@ def _applying(in_force: InForce, environ: Mapping[str, str]) -> Callable[[Config
             ways=await _ways(config, environ, before.ways),
             session_headers=config.session.headers,
             max_body=config.server.max_body,
+            operators=ring_of(config.server.admin_key),
             users=0,
         )
         before.telemetry.name_labels(config.models, tuple(config.teams))
@@ -333,49 +348,12 @@ def _serves(config: UpstreamConfig) -> Callable[[str, str], bool]:
     return lambda dialect, model: dialect in dialects and (anything or fits(model, models))
 
 
-async def _no_route(request: Request, _: Exception) -> Response:
+async def _no_route(request: Request, _: Exception | None) -> Response:
     """The commonest slip is a base URL without its version: say so in the shape that clients can show."""
     path = request.url.path[:200]
     message = f"No route {path!r}. The API is under /v1: set the client's base_url to http://<host>:<port>/v1."
     body = DIALECTS["/chat/completions"].error(404, "lastcall_no_route", message, None)
     return Response(body, 404, headers={"content-type": "application/json"})
-
-
-def _add_health(app: FastAPI, store: Callable[[], Store | None], config: Config) -> None:
-    @app.get("/livez")
-    async def livez() -> dict[str, str]:
-        """The process answers."""
-        return {"status": "ok"}
-
-    @app.get("/readyz")
-    async def readyz(response: Response) -> dict[str, str]:
-        """Requests can be served: with failure mode `closed` that takes the store."""
-        opened = store()
-        try:
-            if opened is not None:
-                await opened.ping()
-        except StoreUnavailable:
-            if config.store.failure_mode == "closed":
-                response.status_code = 503
-                return {"status": "store away"}
-            return {"status": "degraded", "store": "away"}
-        return {"status": "ok"}
-
-
-def _add_metrics(app: FastAPI, telemetry: Telemetry | Supervised) -> None:
-    @app.get("/metrics")
-    async def metrics(request: Request) -> Response:
-        """Prometheus exposition; with several workers the sum of all."""
-        telemetry.settle()
-        body, content_type = await asyncio.to_thread(telemetry.exposition, request.headers.get("accept"))
-        return Response(body, headers={"content-type": content_type})
-
-
-def _metrics_alone(telemetry: Telemetry | Supervised) -> FastAPI:
-    """What a port of its own serves."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    _add_metrics(app, telemetry)
-    return app
 
 
 def serve(config: Config, source: Source, *, on_listening: Callable[[str], object]) -> None:
@@ -387,15 +365,16 @@ def serve(config: Config, source: Source, *, on_listening: Callable[[str], objec
     server = config.server
     _check_usable(config)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(listen(server.host, server.port))
+        ports = [port for port in (server.port, server.admin_port) if port is not None]
+        listeners = [stack.enter_context(listen(server.host, port)) for port in ports]
         metrics = stack.enter_context(listen(server.host, server.metrics_port)) if server.metrics_port is not None else None
-        on_listening(url_of(listener))
+        on_listening(url_of(listeners[0]))
         _log_what_libraries_say()
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # so a server that SIGINT has ended in good order hands it on
         if server.workers > 1:
-            _serve_workers(config, source, listener, metrics)
+            _serve_workers(config, source, listeners, metrics)
         else:
-            uvloop.run(_serve_here(config, source, listener, metrics))
+            uvloop.run(_serve_here(config, source, listeners, metrics))
 
 
 def _check_usable(config: Config) -> None:
@@ -415,28 +394,28 @@ def _rereading(source: Source) -> Callable[[Config], Config | None]:
     return reread
 
 
-async def _serve_here(config: Config, source: Source, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
+async def _serve_here(config: Config, source: Source, listeners: list[socket.socket], metrics_listener: socket.socket | None) -> None:
     """The API and, where it has a port of its own, /metrics. Either one ending ends both."""
     app = create_app(config, reread=_rereading(source), watch=Watch(source))
-    served = [(app, listener)]
+    served = [(app, listeners)]
     if metrics_listener is not None:
-        served.append((_metrics_alone(app.state.telemetry), metrics_listener))
-    servers = [(uvicorn.Server(uvicorn.Config(one, **_uvicorn_options(config))), sock) for one, sock in served]
-    running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]
+        served.append((metrics_alone(app.state.telemetry), [metrics_listener]))
+    servers = [(uvicorn.Server(uvicorn.Config(one, **_uvicorn_options(config))), sockets) for one, sockets in served]
+    running = [asyncio.ensure_future(server.serve(sockets=sockets)) for server, sockets in servers]
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*running)
 
 
-def _serve_workers(config: Config, source: Source, listener: socket.socket, metrics_listener: socket.socket | None) -> None:
+def _serve_workers(config: Config, source: Source, listeners: list[socket.socket], metrics_listener: socket.socket | None) -> None:
     with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
         os.environ[SOURCE_VARIABLE] = source.dumped()
         workers = config.server.workers
         options = uvicorn.Config("proxy.app:from_environment", factory=True, workers=workers, **_uvicorn_options(config))
         with _metrics_of_workers(config, directory, metrics_listener):
-            Workers(options, [listener], config=config, reread=_rereading(source), watch=Watch(source)).run()
+            Workers(options, listeners, config=config, reread=_rereading(source), watch=Watch(source)).run()
 
 
 @contextlib.contextmanager
@@ -445,7 +424,7 @@ def _metrics_of_workers(config: Config, directory: str, listener: socket.socket 
     if listener is None:
         yield
         return
-    server = uvicorn.Server(uvicorn.Config(_metrics_alone(Supervised(directory)), **_uvicorn_options(config)))
+    server = uvicorn.Server(uvicorn.Config(metrics_alone(Supervised(directory)), **_uvicorn_options(config)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="metrics", daemon=True)
     thread.start()
     try:

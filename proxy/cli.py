@@ -24,6 +24,7 @@ from proxy.config import Config, masked, value_of
 from proxy.config import schema as config_schema
 from proxy.errors import ConfigError
 from proxy.keys import KEY_BYTES, digest_of, new_key
+from proxy.operating import sessions, teams
 from proxy.overview import in_force, warnings
 from proxy.policy import Counting, policy_of
 from proxy.pricelist import prices_of
@@ -211,6 +212,10 @@ def report(files: tuple[BinaryIO, ...], as_json: bool) -> None:
     if found.rows:
         Console(width=None if sys.stdout.isatty() else 160).print(report_table(found), "")
     click.echo(report_summary(found))
+
+
+main.add_command(sessions)
+main.add_command(teams)
 
 
 def _greeting(url: str, config: Config, file: Path | None) -> str:

@@ -162,4 +162,28 @@ class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
     cause: str = ""
 
 
-Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded | ConfigReloaded
+class OperatorAction(StrEnum):
+    """What an operator can do to a session."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    RESET = "reset"
+    RAISE = "raise"
+    ALLOW = "allow"
+
+
+class OperatorActed(msgspec.Struct, frozen=True, gc=False):
+    """An operator changed a session. who: the beginning of the digest of the key that was shown. session: its key in hex.
+
+    name: what its client calls it, "" where it was asked for by key; team: as in `ExchangeEnded`.
+    """
+
+    action: OperatorAction
+    who: str
+    session: str
+    name: str = ""
+    team: str = ""
+
+
+Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded | ConfigReloaded | OperatorActed

@@ -14,8 +14,9 @@ from proxy.effects import Offer
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, ToolCall, text_of
+from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
 from proxy.results import compare, keep_arrived, keep_newest
-from proxy.state import Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
+from proxy.state import LOST, Excused, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
 from proxy.trail import (
     Entry,
     History,
@@ -29,14 +30,14 @@ from proxy.trail import (
 )
 
 REST_SECONDS = 900.0  # a lane that nobody asked in for so long is taken up on purpose: no loop pauses
-LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
 
 class Asker(msgspec.Struct, frozen=True, gc=False):
     """What the request says beside its history. lane: hash of an explicit lane id, 0 without. named: the client named the session.
 
     retry: the client marked it as a retry. began: epoch seconds. in_flight: seeds of the session's other requests under way. client: what
-    is known of it. side: it says that this is no turn of its agent. session: the session's key.
+    is known of it. side: it says that this is no turn of its agent. session: the session's key. pardon: what an
+    operator forgave the session.
     """
 
     lane: int = 0
@@ -47,6 +48,7 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     client: Known = STRANGER
     side: bool = False
     session: bytes = b""
+    pardon: Pardon = NOTHING
 
 
 class Place(msgspec.Struct, gc=False):
@@ -76,6 +78,10 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     if lane.used and asker.began - lane.used > REST_SECONDS:
         lane.rested = len(history.messages)
     lane.used = asker.began
+    if asker.pardon is not NOTHING:
+        unseen = len(_frozen(record, history, asker))
+        forgive(record, asker.pardon)
+        forgive_lane(lane, asker.pardon, len(history.messages), len(history.messages) + unseen)
     run = _run_start(lane, request, history, prints)
     if any(user.before == lane.run for user in history.users):
         run = max(run, lane.run)  # a run that a compaction kept may begin with a text that looks old
@@ -83,11 +89,15 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
         _begin_run(record, lane, run)
     current = run == lane.run
     _lose_nudges(lane, request, history, prints)
-    start = 0 if whole else run
+    start = min(max(0 if whole else run, lane.since), len(history.messages))
     before = lane.before if current else []
     steps = _join(record, lane, history, prints, start, before)
     earlier = [_kept_step(record, node) for node in before]
     frozen = _frozen(record, history, asker)
+    excused: frozenset[int] = frozenset()
+    if lane.excused:
+        spared, excused = without_excused([*steps, *frozen], start, lane.excused)
+        steps, frozen = spared[: len(steps)], spared[len(steps) :]
     if steps and run == len(history.messages) and not frozen:
         steps.append(Step(()))  # a person spoke since: what the run before ended with is not looked at again
     if earlier:
@@ -95,11 +105,10 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     nudged = {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls}
     own = lane.stop.calls if current and lane.stop is not None else ()
     relapsed = {relapse.call: relapse.result for relapse in record.relapses if relapse.call not in own}
-    made = _made(record.given) if whole else {}
+    made = _made(record.given, {one.call for one in lane.excused} - excused) if whole else {}
     latest = _latest(record) if whole and not asker.retry else ()
-    return Place(
-        lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest, Offer(request.tools, request.tools_raw)), current
-    )
+    offer = Offer(request.tools, request.tools_raw)
+    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest, offer, excused), current)
 
 
 # ---- which lane
@@ -187,6 +196,8 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
         tail=[],
         pruned=[],
         main=False,
+        since=min(parent.since, depth),
+        excused=[Excused(one.call, min(one.at, depth)) for one in parent.excused],
     )
     record.lanes.append(lane)
     return lane
@@ -228,8 +239,10 @@ def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
 
 def _compact(record: Record, old: Lane, history: History, head: int, asker: Asker, kept: tuple[int, int] | None) -> Lane:
     run = max(old.run - old.offset, 0)
+    first = max(run, old.since - old.offset)
     node, message = kept or (len(old.nodes), 0)
-    moved = [_copy(dropped) for dropped in old.nodes[run:node]]
+    moved = [_copy(dropped) for dropped in old.nodes[first:node]]
+    waiting = spare(moved, old.offset + first, old.excused)
     if moved and old.before:
         moved[0].compacted = True
     lane = _new_lane(record, history, head, asker, works=False)
@@ -239,6 +252,9 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     lane.nudges = [msgspec.structs.replace(nudge, message=LOST, item=-1, run=lane.run) for nudge in loops]
     lane.older = [*old.older, *old.texts]
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
+    shift = message - node - old.offset
+    lane.reset, lane.allowed, lane.since = old.reset, old.allowed, max(old.since + shift, 0)
+    lane.excused = [Excused(one.call, max(one.at + shift, 0)) for one in waiting]
     old.main = False
     if kept is not None:
         lane.nodes = [Node(answer, []) for answer in history.messages.answers[:message]]
@@ -277,7 +293,7 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
 
 
 def _begin_run(record: Record, lane: Lane, run: int) -> None:
-    lane.run, lane.stop, lane.before, lane.pruned, lane.cut, lane.tail = run, None, [], [], False, []
+    lane.run, lane.stop, lane.before, lane.pruned, lane.cut, lane.tail, lane.excused = run, None, [], [], False, [], []
     if lane.main:
         record.stopped = 0
 
@@ -398,8 +414,9 @@ def _entries(record: Record, given: Given) -> tuple[Entry, ...]:
     return tuple(Entry(call, name_at(record, name)) for call, name in zip(given.calls, given.names, strict=False))
 
 
-def _made(given: Iterable[Given]) -> dict[int, int]:
-    made: dict[int, int] = {}
+def _made(given: Iterable[Given], spared: Iterable[int]) -> dict[int, int]:
+    """How often each call was delivered. spared: calls of which one occurrence does not count."""
+    made: dict[int, int] = dict.fromkeys(spared, -1)
     for answer in given:
         for call in set() if answer.cut else set(answer.calls):
             made[call] = made.get(call, 0) + 1

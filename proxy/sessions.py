@@ -20,6 +20,7 @@ from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place
 from proxy.leases import Leases
 from proxy.models import Allowance, Choice, Request, Role, text_of
+from proxy.pardon import pardon_of
 from proxy.policy import Canonical, Mode, Policy
 from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
@@ -220,7 +221,7 @@ class Sessions:
         self._family.remember(session.key, line)
         record.line = list(line)
         session.opened = opened
-        session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight)
+        session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight, note=opened.note)
         session.take(record)
         if session.history.tokens > tokens and any(one.ceiling.unit is not Unit.STEPS for one in opened.standings):
             await self._open(session)  # once more, now that it is known how much the upstream will read beside the body
@@ -422,9 +423,10 @@ def _label(key: bytes) -> str:
     return "lc-" + key.hex()[:24]
 
 
-def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int, ...]) -> Asker:
+def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int, ...], note: bytes = b"") -> Asker:
     identity = session.identity
-    return Asker(_lane_mark(session), named, identity.retry, began, in_flight, identity.client, identity.side, session.key)
+    pardon = pardon_of(note)
+    return Asker(_lane_mark(session), named, identity.retry, began, in_flight, identity.client, identity.side, session.key, pardon)
 
 
 def _lane_mark(session: Session) -> int:

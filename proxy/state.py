@@ -19,6 +19,8 @@ _MOST_NAMES = 48
 _MOST_NOTICED = 16
 _SHORT = 32  # messages and calls: a lane with no more is not shortened further
 
+LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
+
 
 class KeptCall(msgspec.Struct, array_like=True, gc=False):
     """One call: fingerprint, result as first seen (0: none yet), index into `Record.names`; flags and error as in `trail.Entry`.
@@ -69,14 +71,22 @@ class Nudge(msgspec.Struct, array_like=True):
     ended: bool = False
 
 
+class Excused(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A call of which one occurrence, from message `at` on, is let through and not counted."""
+
+    call: int
+    at: int
+
+
 class Stop(msgspec.Struct, array_like=True):
-    """Why a run was stopped. limit: the rung."""
+    """Why a run was stopped. limit: the rung. made: with the call that reached it, which else was withheld."""
 
     reason: Reason
     tool: str
     count: int
     limit: int
     calls: list[int]
+    made: bool = False
 
 
 class Lane(msgspec.Struct, array_like=True):
@@ -89,6 +99,7 @@ class Lane(msgspec.Struct, array_like=True):
     open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds. opening: user
     items before the first answer. older: `texts` from before a compaction. main: the session's first line of work.
     shortened: answers that were cut at the output limit. rested: how many messages there were when it was last taken up after a while.
+    reset, allowed: what of `Pardon` it knows. since: the message from which it counts. excused: calls that an operator allowed.
     refused: the history that was last answered with an error, and how often; [] once another answer was given.
     """
 
@@ -113,6 +124,10 @@ class Lane(msgspec.Struct, array_like=True):
     main: bool = False
     shortened: list[int] = []
     rested: int = 0
+    reset: int = 0
+    since: int = 0
+    allowed: int = 0
+    excused: list[Excused] = []
     refused: list[int] = []
 
 
@@ -164,7 +179,7 @@ class Record(msgspec.Struct, array_like=True):
     """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
 
     noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the sessions above this one, the
-    nearest first. answers: the newest that the upstream keeps.
+    nearest first. answers: the newest that the upstream keeps. reset, allowed: what of `Pardon` it knows.
     """
 
     version: int
@@ -177,6 +192,8 @@ class Record(msgspec.Struct, array_like=True):
     noticed: list[str] = []
     line: list[bytes] = []
     answers: list[Kept] = []
+    reset: int = 0
+    allowed: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -240,7 +257,7 @@ def _bound(record: Record) -> None:
         _trim_calls(lane, MAX_CALLS)
         lane.starts, lane.texts, lane.tail = lane.starts[-4:], lane.texts[-16:], lane.tail[-4:]
         lane.nudges, lane.pruned, lane.older = lane.nudges[-8:], lane.pruned[-8:], lane.older[-16:]
-        lane.shortened = lane.shortened[-8:]
+        lane.shortened, lane.excused = lane.shortened[-8:], lane.excused[-8:]
         for said in (*lane.nudges, lane.stop):
             if said is not None:
                 said.tool = _clipped(said.tool)

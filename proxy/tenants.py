@@ -187,6 +187,10 @@ class Tenants:
             )
         return self._teams[team]
 
+    def named(self, team: str) -> Tenant:
+        """The team of that name, one of `names`."""
+        return self._teams[team]
+
     def check_passthrough(self, headers: Mapping[str, str], upstream: str) -> None:
         """For an upstream that gets the client's own credentials. Raises `BadRequest` (401) where these would be a team's key."""
         if self._everybody is None and (not headers.get(OWN_HEADER) or self._ring.goes_upstream(headers)):

@@ -193,7 +193,7 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
     nudged: calls inside a loop that was nudged in this run, with the number of steps there were then. relapsed: calls that stopped an
     earlier run, with the result they had.
     made: how often each call was made in the session as delivered, for counting over a whole session. latest: what was delivered last.
-    offer: the tools of the request.
+    offer: the tools of the request. excused: calls whose next occurrence an operator allowed.
     """
 
     steps: tuple[Step, ...] = ()
@@ -202,6 +202,7 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
     made: dict[int, int] = {}
     latest: tuple[Entry, ...] = ()
     offer: Offer = msgspec.field(default_factory=Offer)
+    excused: frozenset[int] = frozenset()
 
     @property
     def newest(self) -> tuple[Entry, ...]:

@@ -18,6 +18,7 @@ from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place
 from proxy.models import Action, Allowance, Answer, Choice, Edits, Reason, Request, ToolCall
 from proxy.nudge import local_message
+from proxy.pardon import NOTHING, Pardon
 from proxy.policy import Canonical, Mode, OnStop, Policy
 from proxy.state import Record, dump, load
 from proxy.trail import read
@@ -92,6 +93,7 @@ class House:
         self.data: bytes | None = None
         self.version = 0
         self.now = 1_000.0
+        self.pardon: Pardon = NOTHING  # what an operator forgave
 
     @property
     def record(self) -> Record:
@@ -113,7 +115,7 @@ class House:
         """A request arrives: load, absorb, admit. spending: what its ledger says. side: the client says that it is no turn of its agent."""
         self.now += 1
         asked = request(*turns, tools=tools, system=system)
-        asker = Asker(lane, self.named, retry, self.now, in_flight, side=side)
+        asker = Asker(lane, self.named, retry, self.now, in_flight, side=side, pardon=self.pardon)
         history = read(asked, self.prints)
         x = Exchange(asked, history, self.prints, self.policy, asker, Record(0, 0), Place.nowhere(), version=self.version)
         x.take(self.record)

@@ -30,6 +30,7 @@ CLOCK_READINGS = {"now", "utcnow", "today"}
 # Some modules are tested elsewhere than in a mirrored file: implementations of an interface by its one suite, parts of a package by
 # the suite of the whole, a program by running it.
 TESTED_ELSEWHERE = {
+    "admin.py": "e2e/test_operator.py",
     "commands/table.py": "unit/commands/test_line.py",
     "config/file.py": "unit/test_config.py",
     "config/shape.py": "unit/test_config.py",
@@ -41,6 +42,7 @@ TESTED_ELSEWHERE = {
     "exchange/course.py": "unit/exchange/test_flow.py",
     "exchange/reply.py": "unit/exchange/test_closing.py",
     "exchange/setting.py": "unit/exchange/test_flow.py",
+    "health.py": "unit/test_app.py",
     "mock/asked.py": "unit/test_mock.py",
     "mock/chat.py": "unit/test_mock.py",
     "mock/endpoint.py": "unit/test_mock.py",

@@ -7,7 +7,7 @@ hold; here they meet, and what does not fit is said in plain words. The program 
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -24,7 +24,6 @@ from proxy.config.shape import (
     PolicyConfig,
     PolicyRules,
     Rungs,
-    ServerConfig,
     ToolConfig,
     UpstreamConfig,
     WrapUpConfig,
@@ -56,13 +55,6 @@ __all__ = [
     "value_of",
 ]
 
-# Keys that have their place and their checks already while nothing acts on them: refused.
-_NOT_IN_FORCE: frozenset[tuple[type[BaseModel], str]] = frozenset(
-    {
-        (ServerConfig, "admin_key"),
-    }
-)
-_LATER_MESSAGE = "not in this version; take it out"
 _VARIABLE_KEY = re.compile(r"\$\{\w+(?::-(?:passthrough)?)?\}")
 _VARIABLE = re.compile(r"\$\{\w+(?::-)?\}")
 _PASSWORD = re.compile(r"//[^/@\s]*:(?P<password>[^/\s]+)@")
@@ -77,8 +69,6 @@ def load(text: str, env: Mapping[str, str], overrides: Mapping[tuple[str, ...], 
     _check_secrets(document)
     for path, value in (overrides or {}).items():
         document.put(path, value)
-    for place in _not_in_force(Config, document.values, ()):
-        document.add_fault(place, _LATER_MESSAGE)
     config = None
     try:
         config = Config.model_validate(document.values)
@@ -105,10 +95,7 @@ def value_of(text: str) -> object:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of the file, for editors."""
-    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(), "title": "Lastcall"}
-    for section, key in _NOT_IN_FORCE:
-        (whole if section is Config else whole["$defs"][section.__name__])["properties"].pop(key, None)
-    return whole
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Config.model_json_schema(), "title": "Lastcall"}
 
 
 def dump(config: Config) -> str:
@@ -159,23 +146,6 @@ def _kind_below(kind: Any, step: str | int) -> Any:
     return _bare(parts[0 if isinstance(step, int) else -1]) if parts else None
 
 
-def _not_in_force(kind: Any, value: object, path: Path) -> Iterator[Path]:
-    """Where the file says something that nothing acts on yet."""
-    items: Iterable[tuple[str | int, object]]
-    match value:
-        case dict():
-            items = value.items()
-        case list():
-            items = enumerate(value)
-        case _:
-            return
-    for step, inner in items:
-        if (kind, step) in _NOT_IN_FORCE:
-            yield (*path, step)
-        else:
-            yield from _not_in_force(_kind_below(kind, step), inner, (*path, step))
-
-
 def _section_at(path: Path) -> type[BaseModel]:
     """The section whose keys stand at `path`."""
     kind: Any = Config
@@ -188,7 +158,7 @@ def _section_at(path: Path) -> type[BaseModel]:
 def _unknown(path: Path) -> str:
     *place, key = path
     section = _section_at(tuple(place))
-    known = [name for name in section.model_fields if (section, name) not in _NOT_IN_FORCE]
+    known = list(section.model_fields)
     near = get_close_matches(str(key), known, n=1)
     here = ", ".join(known)
     return f"unknown key; did you mean {near[0]}? Known here: {here}" if near else f"unknown key; known here: {here}"

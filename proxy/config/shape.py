@@ -18,6 +18,7 @@ from proxy.config.values import (
     Limit,
     Money,
     Name,
+    OwnPort,
     Port,
     ProxyUrl,
     Rung,
@@ -62,12 +63,17 @@ class ServerConfig(Section):
     """Key of the operator's API, as a hash or only as ${VAR}."""
     metrics_port: Port | None = None
     """Port of its own for /metrics (of all workers together); null serves it beside the API."""
+    admin_port: OwnPort | None = None
+    """Port of its own for /admin, which then serves nothing else; null serves it beside the API."""
 
-    @field_validator("metrics_port")
+    @field_validator("metrics_port", "admin_port")
     @classmethod
     def _own_port(cls, value: int | None, info: ValidationInfo) -> int | None:
-        if value and value == info.data.get("port"):
-            raise fault(f"{value} is the port of the API too; use another one, or null to serve metrics there")
+        names = {"port": "the API", "metrics_port": "metrics"}
+        taken = next((name for name in names if value and name != info.field_name and info.data.get(name) == value), None)
+        if taken is not None:
+            what = "metrics" if info.field_name == "metrics_port" else "/admin"
+            raise fault(f"{value} is the port of {names[taken]} too; use another one, or null to serve {what} beside the API")
         return value
 
 

@@ -236,6 +236,7 @@ def _template(value: object) -> str:
     return value
 
 
+OwnPort = Annotated[int, BeforeValidator(_Whole(1, 65535, "use a port from 1 to 65535"))]
 Port = Annotated[int, BeforeValidator(_Whole(0, 65535, "use a port from 1 to 65535, or 0 for any free one"))]
 Workers = Annotated[int, BeforeValidator(_Whole(1, 128, "use a whole number from 1 to 128"))]
 Size = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str)]

@@ -11,11 +11,11 @@ from proxy.detectors import active, texts_armed, texts_seen
 from proxy.engine.case import Admission, Case, Flaw, Serve
 from proxy.events import FindingSeen
 from proxy.finishing import closing_tool
-from proxy.lanes import LOST, place_mark
+from proxy.lanes import place_mark
 from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request, ToolCall
 from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
-from proxy.state import Nudge, Record, Stop, noticed_mark
+from proxy.state import LOST, Nudge, Record, Stop, noticed_mark
 from proxy.trail import History, Trail
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
@@ -122,7 +122,7 @@ def _look(plan: Admission, case: Case, counts: Tally) -> None:
         stopping = _for_sub_agents(case.record)
     if stopping is not None and again is None:
         plan.serve = Serve.FINAL if policy.on_stop is OnStop.WRAP_UP else Serve.LOCAL
-        plan.stop_for(stopping)
+        plan.stop_for(stopping, made=True)
         plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
         return
     new = again or next((f for f in open_to if f.nudges and not any(_is_loop_of(n, f) for n in given)), None)

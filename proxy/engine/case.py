@@ -114,9 +114,9 @@ class Admission(msgspec.Struct, gc=False):
         """A session above this one stands stopped."""
         self.action, self.reason, self.scope, self.cause = Action.STOP, reason, "parent", why_above(reason)
 
-    def stop_for(self, finding: Finding) -> None:
-        """The run is stopped for this finding, by the request or by the answer to it."""
-        self.action, self.reason, self.finding, self.stop = Action.STOP, finding.reason, finding, stop_of(finding)
+    def stop_for(self, finding: Finding, *, made: bool = False) -> None:
+        """The run is stopped for this finding, by the request (then the calls were `made`) or by the answer to it."""
+        self.action, self.reason, self.finding, self.stop = Action.STOP, finding.reason, finding, stop_of(finding, made=made)
         self.tool, self.count, self.limit, self.cause = finding.tool, finding.count, finding.stop_at, why(finding)
         self.repeat = f"{finding.tool or finding.reason} {finding.count}/{finding.stop_at}"
 
@@ -166,6 +166,6 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     given: Delivered | None = None
 
 
-def stop_of(finding: Finding) -> Stop:
+def stop_of(finding: Finding, *, made: bool = False) -> Stop:
     """What a record keeps of a finding that stopped a run."""
-    return Stop(finding.reason, finding.tool, finding.count, finding.stop_at or 0, sorted(finding.calls)[:8])
+    return Stop(finding.reason, finding.tool, finding.count, finding.stop_at or 0, sorted(finding.calls)[:8], made)

@@ -7,10 +7,10 @@ from proxy.detectors import texts_seen
 from proxy.engine.case import Case, Result
 from proxy.events import NudgeEnded, NudgeOutcome
 from proxy.fingerprint import UNSEEN
-from proxy.lanes import LOST, Place, asked_mark, tail_marks
+from proxy.lanes import Place, asked_mark, tail_marks
 from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
-from proxy.state import Given, Nudge, Record, Relapse, Stop, name_index, noticed_mark
+from proxy.state import LOST, Given, Nudge, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import answer_identity
 from proxy.turns import cut_at_limit, goes_on, known_tools, said_mark, turn_of
 

@@ -39,8 +39,9 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
     emptied = False
     for number, choice in enumerate(answer.choices):
         entries = _coming(place.trail, choice, prints, policy)
-        stops = _stops(place.trail, counts, entries, policy)
-        lost = {position for finding in stops for position in _offending(finding, entries)}
+        excused = place.trail.excused
+        stops = _stops(place.trail, counts, [entry for entry in entries if entry.call not in excused], policy)
+        lost = {position for finding in stops for position in _offending(finding, entries, excused)}
         drop |= {(number, position) for position in lost}
         first = first or (stops[0] if lost else None)
         emptied = emptied or (bool(lost) and len(lost) == len(entries))
@@ -91,9 +92,9 @@ def _stops(trail: Trail, counts: Tally, entries: Sequence[Entry], policy: Policy
     return [finding for finding in found if finding.stops]
 
 
-def _offending(finding: Finding, entries: Sequence[Entry]) -> list[int]:
-    """Positions to leave out: the looped calls; of a runaway message everything from the rung on."""
-    looped = [position for position, entry in enumerate(entries) if entry.call in finding.calls]
+def _offending(finding: Finding, entries: Sequence[Entry], excused: frozenset[int]) -> list[int]:
+    """Positions to leave out: the looped calls; of a runaway message everything from the rung on. excused: calls that are let through."""
+    looped = [position for position, entry in enumerate(entries) if entry.call in finding.calls - excused]
     if finding.reason is not Reason.PARALLEL_REPEAT or finding.stop_at is None:
         return looped
     return list(range(looped[finding.stop_at - 1], len(entries)))

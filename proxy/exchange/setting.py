@@ -6,6 +6,7 @@ import msgspec
 
 from proxy.bill import Bills
 from proxy.calls import Quirks
+from proxy.keys import KeyRing
 from proxy.sessions import Sessions
 from proxy.telemetry import Telemetry
 from proxy.tenants import Tenant, Tenants
@@ -24,7 +25,8 @@ class Way(msgspec.Struct, frozen=True):
 class Setting(msgspec.Struct):
     """What all exchanges of a process share.
 
-    clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids; users: how many requests go by it now.
+    clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids; operators: their keys, None where nobody may be one;
+    users: how many requests go by it now.
     """
 
     tenants: Tenants
@@ -38,6 +40,7 @@ class Setting(msgspec.Struct):
     wall: Callable[[], float]
     new_id: Callable[[], str]
     quirks: Quirks = msgspec.field(default_factory=Quirks)
+    operators: KeyRing | None = None
     users: int = 0
 
     def ways_of(self, tenant: Tenant) -> Sequence[Way]:

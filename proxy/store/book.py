@@ -246,6 +246,8 @@ class Book:
             self.started_at = now
             for stretch in [self.life, *(self.windows or {}).values()]:
                 stretch.reset()
+        if amendment.lift:
+            self.stop, self.fallen = "", None
         before = self.amended or Amended()
         raised, deadline = ((), None) if amendment.restore else (before.raised, before.deadline)
         amended = Amended(

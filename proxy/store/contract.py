@@ -252,8 +252,8 @@ class Amendment(msgspec.Struct, frozen=True, gc=False):
     reset: what is settled goes back to nothing, in every window too, and the deadline's clock starts anew; what calls under way hold
     stays. raised: ceilings in force instead of the policy's and the headers' of that unit and window, higher or lower, or new. deadline:
     likewise, seconds after the start. restore: forget what was raised before this, the deadline too. mark: put on or taken off. note:
-    handed out with every `open` until another takes its place, b"" for none; whoever judges the session knows what it says.
-    None leaves things as they are.
+    handed out with every `open` until another takes its place, b"" for none; whoever judges the session knows what it says. lift: the
+    session's run no longer stands stopped (`Settlement.stop`), nor do those of the sessions below it. None leaves things as they are.
     """
 
     reset: bool = False
@@ -262,6 +262,7 @@ class Amendment(msgspec.Struct, frozen=True, gc=False):
     deadline: float | None = None
     mark: Mark | None = None
     note: bytes | None = None
+    lift: bool = False
 
 
 class Peeked(msgspec.Struct, frozen=True, gc=False):

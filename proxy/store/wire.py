@@ -200,6 +200,7 @@ def amend(account: Account, amendment: Amendment, ttl: float) -> Command:
         _text_of(amendment.raised),
         *(_AS_BEFORE if one is None else one for one in (amendment.deadline, amendment.mark)),
         _AS_BEFORE if amendment.note is None else amendment.note.hex(),
+        int(amendment.lift),
     )
     return (b"EVALSHA", _AMEND.sha, 2, ledger, leases, _life(account, ttl), *arguments)
 

@@ -19,6 +19,8 @@ from proxy.events import (
     ConfigReloaded,
     Event,
     ExchangeEnded,
+    OperatorActed,
+    OperatorAction,
     Outcome,
     StoreChanged,
     StoreFailed,
@@ -111,6 +113,14 @@ class _StoreChangedLine(_Line, tag="store_changed", kw_only=True):
 class _StoreFailedLine(_Line, tag="store_failed", kw_only=True):
     operation: StoreOperation
     cause: str | None = None
+
+
+class _OperatorLine(_Line, tag="operator_acted", kw_only=True):
+    action: OperatorAction
+    who: str
+    session: str
+    name: str = ""
+    team: str = ""
 
 
 class _ConfigReloadedLine(_Line, tag="config_reloaded", kw_only=True):
@@ -218,6 +228,9 @@ class Telemetry:
                 self._reloads[outcome,].inc()
                 level: LogLevel = "warning" if cause else "info"
                 self._write(_ConfigReloadedLine(ts=self._now(), level=level, outcome=outcome, cause=cause or None))
+            case OperatorActed():
+                self._operator_actions[event.action,].inc()
+                self._log_operator(event)
             case _:
                 assert_never(event)
 
@@ -268,6 +281,7 @@ class Telemetry:
         self._degraded = self._counter(metrics.DEGRADED)
         self._store_outages = self._counter(metrics.STORE_OUTAGES)
         self._store_errors = self._counters(metrics.STORE_ERRORS)
+        self._operator_actions = self._counters(metrics.OPERATOR_ACTIONS)
         self._reloads = self._counters(metrics.CONFIG_RELOADS)
         self._lines_dropped = self._counter(metrics.LOG_LINES_DROPPED)
         self._in_flight = self._gauge(metrics.IN_FLIGHT)
@@ -357,6 +371,14 @@ class Telemetry:
             team=event.team,
         )
         self._write(line)
+
+    def _log_operator(self, event: OperatorActed) -> None:
+        name = _printable(event.name)
+        self._write(
+            _OperatorLine(
+                ts=self._now(), level="warning", action=event.action, who=event.who, session=event.session, name=name, team=event.team
+            )
+        )
 
     def _logs(self, level: LogLevel) -> bool:
         return _LEVELS[level] >= self._threshold

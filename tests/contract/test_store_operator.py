@@ -319,6 +319,22 @@ async def test_a_note_comes_with_every_open(store: Store, session: bytes) -> Non
     assert (cleared.note, last.note) == (b"", b"")
 
 
+async def test_a_stop_is_lifted(store: Store, session: bytes) -> None:
+    """For the session and whoever spends from it; what an amendment does not lift stays."""
+    below, parent = os.urandom(16), (Account(session),)
+    await store.open(session, call("a"), TTL)
+    await settle(store, session, Settlement("a", 1, 10, 5, 100, stop="cycle"))
+    await store.open(below, call("b", accounts=parent), TTL)
+    await settle(store, below, Settlement("b", 1, 10, 5, 100, accounts=parent, stop="repeated_call"))
+    stands = await store.amend(Account(session), Amendment(reset=True), TTL)
+    during = await store.open(below, call("c", accounts=parent), TTL)
+    lifted = await store.amend(Account(session), Amendment(lift=True), TTL)
+    after = await store.open(below, call("d", accounts=parent), TTL)
+
+    assert (stands.stop, stands.fallen, during.stops) == ("cycle", Stopped(below, "repeated_call"), ("cycle",))
+    assert (lifted.stop, lifted.fallen, after.stops) == ("", None, ("",))
+
+
 async def test_a_session_not_yet_seen_can_be_amended(store: Store, session: bytes) -> None:
     """Paused before it begins."""
     await store.amend(Account(session), Amendment(mark=Mark.PAUSED), TTL)

@@ -27,8 +27,6 @@ def leaves(section: type[BaseModel], prefix: str = "") -> dict[str, Any]:
     """Every key in force that holds a value, with its default. Names that the operator chooses are NAME; rules above others are one key."""
     found: dict[str, Any] = {}
     for key, info in section.model_fields.items():
-        if (section, key) in config._NOT_IN_FORCE:
-            continue
         kinds = [info.annotation, *getattr(info.annotation, "__args__", ())]
         inner = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
         if inner is None or inner is TokenLimits or (prefix and issubclass(inner, PolicyLayer)):
@@ -312,6 +310,9 @@ def test_a_wrong_url_from_a_variable_does_not_show_its_password() -> None:
         ("server: {port: 65536}", "server.port: 65536 is too large; use a port from 1 to 65535"),
         ("server: {port: null}", "server.port: null is not a whole number; "),
         ("server: {metrics_port: 4000}", "server.metrics_port: 4000 is the port of the API too; "),
+        ("server: {metrics_port: 9100, admin_port: 9100}", "server.admin_port: 9100 is the port of metrics too; "),
+        ("server: {admin_port: 4000}", "server.admin_port: 4000 is the port of the API too; "),
+        ("server: {admin_port: 0}", "server.admin_port: 0 is too small; use a port from 1 to 65535"),
         ("server: {host: ''}", "server.host: '' is empty"),
         ("server: {host: 5}", "server.host: 5 is not text; put it in quotes"),
         ("server: 5", "server: 5 is not a mapping; write its keys below it"),
@@ -368,20 +369,6 @@ def test_a_fault_names_the_key_the_value_and_the_fix(text: str, fault: str) -> N
     assert said.startswith(fault)
     assert re.search(r"( \(line \d+\)|one worker)$", said)
     assert not re.search(r"pydantic|Input should|validation|type=|\[type", said)
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "server.admin_key",
-    ],
-)
-def test_a_key_of_a_later_version_is_refused(key: str) -> None:
-    """Accepted and not enforced would be a lie."""
-    *sections, last = key.split(".")
-    text = "".join(f"{'  ' * depth}{name}:\n" for depth, name in enumerate(sections)) + f"{'  ' * len(sections)}{last}: null\n"
-    said = [fault for fault in faults(text) if ".keys: missing" not in fault]
-    assert said == [f"{key}: not in this version; take it out (line {len(sections) + 1})"]
 
 
 def test_every_fault_is_listed_in_the_order_of_the_file() -> None:
@@ -469,7 +456,7 @@ def test_a_dumped_configuration_comes_back_equal() -> None:
 def test_the_schema_knows_every_key_and_refuses_others() -> None:
     """Editors complete keys and mark unknown ones."""
     schema = config.schema()
-    assert set(schema["properties"]) == {key for key in Config.model_fields if (Config, key) not in config._NOT_IN_FORCE}
+    assert set(schema["properties"]) == set(Config.model_fields)
     assert schema["additionalProperties"] is False
     assert {"type": "string"} in schema["$defs"]["BudgetsConfig"]["properties"]["deadline"]["anyOf"]
     assert all("description" in key for name in ("ServerConfig", "BudgetsConfig") for key in schema["$defs"][name]["properties"].values())

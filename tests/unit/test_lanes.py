@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from proxy.lanes import LOST, Place, place_mark
+from proxy.lanes import Place, place_mark
 from proxy.models import Role
-from proxy.state import MAX_CALLS, Relapse, load, name_index
+from proxy.state import LOST, MAX_CALLS, Relapse, load, name_index
 from proxy.trail import Entry, Trail, read
 from tests.driver import House
 from tests.recorded import KEY, PRINTS, Recorded, shown

@@ -2,9 +2,8 @@
 
 import pytest
 
-from proxy.lanes import LOST
 from proxy.models import Reason
-from proxy.state import Stop
+from proxy.state import LOST, Stop
 from tests.recorded import PRINTS, Recorded, shown
 from tests.transcripts import NO_ID, Call, Turn, called, said, together, user
 

@@ -2,7 +2,7 @@
 --
 -- KEYS     1, 2 see ledger.lua
 -- ARGV     1 ttl (ms)  2 1 to set back what is settled  3 1 to forget what was raised before  4 raised ceilings  5 deadline (s)  6 mark
---          7 note in hex; "=" leaves deadline, mark or note alone
+--          7 note in hex; "=" leaves deadline, mark or note alone  8 1 to forget that its run stands stopped
 -- Returns  nothing
 
 local stored = redis.call('HMGET', ledger, 'life', 'started', 'amended')
@@ -18,6 +18,10 @@ if ARGV[2] == '1' then
       add(numbers, 0, -numbers[STEPS], -numbers[INPUT], -numbers[OUTPUT], -numbers[COST])
     end
   end
+end
+
+if ARGV[8] == '1' then
+  redis.call('HDEL', ledger, 'stop', 'fallen')
 end
 
 local mark, deadline, note, raised = parts_of(stored[3])

@@ -126,6 +126,16 @@ def test_a_reload_is_counted_and_a_rejected_one_says_why() -> None:
     assert all(line.count(b"\n") == 1 for line in seen.lines)
 
 
+def test_what_an_operator_did_is_counted_and_told() -> None:
+    """With who did it to which session; a name that could steer a terminal is made harmless."""
+    seen = after(events.OperatorActed(events.OperatorAction.PAUSE, "0123abcd", "ff" * 16, "run\x1b", "red"))
+
+    assert seen.moved() == {"operator_actions_total{action=pause}": 1}
+    (line,) = seen.logged()
+    assert (line["event"], line["level"], line["action"], line["who"]) == ("operator_acted", "warning", "pause", "0123abcd")
+    assert (line["session"], line["name"], line["team"]) == ("ff" * 16, "run\ufffd", "red")
+
+
 def test_in_flight_follows_start_and_finish() -> None:
     """The gauge holds what has started and not finished."""
     seen = Seen()
@@ -226,6 +236,7 @@ def test_no_label_value_is_outside_the_closed_sets() -> None:
         events.UpstreamError,
         events.StoreOperation,
         events.ReloadOutcome,
+        events.OperatorAction,
     ):
         closed |= {str(member) for member in members}
     assert {value for _, labels in seen.samples() for key, value in labels if key not in ("le", "team")} == closed

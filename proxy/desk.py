@@ -1,0 +1,282 @@
+"""The operator's desk: looking sessions, teams and rules up, and changing what a session may do.
+
+Every change is in the store before its answer is given, so that each replica sees it at its next request. Whatever cannot be done is a
+`BadRequest` that says what to do instead. Nothing here shows content or keys.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+import msgspec
+
+from proxy.errors import BadRequest
+from proxy.events import OperatorActed, OperatorAction
+from proxy.exchange.setting import Setting
+from proxy.identity import Keys
+from proxy.models import BUDGET_REASONS, TEXT_REASONS
+from proxy.pardon import note_of, pardon_of
+from proxy.purse import accounts_of, ceilings_of
+from proxy.state import Record, load
+from proxy.store import Account, Amendment, Ceiling, Mark, Peeked, Store
+from proxy.tenants import Tenant
+from proxy.views import (
+    PolicyView,
+    SessionPage,
+    SessionView,
+    TeamView,
+    UsageRow,
+    policy_values,
+    price_values,
+    row_of,
+    session_view,
+    team_view,
+    usage_rows,
+)
+
+MOST_DAYS = 400
+MOST_LISTED = 200
+_SEARCHED_AT_ONCE = 200
+_KEY = re.compile(r"[0-9a-f]{32}")
+_HASHED = re.compile(r"[0-9a-f]{16}")
+_DIALECTS = ("chat", "responses", "messages")
+_LARGEST = 2**53  # what the store counts exactly
+_LONGEST = 3650 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Limits to be in force from now on, whatever the configuration and the client say; what is left out stays.
+
+    deadline: seconds after the session's start. restore: forget what was raised before.
+    """
+
+    steps: int | None = None
+    tokens: int | None = None
+    input: int | None = None
+    output: int | None = None
+    cost_usd: float | None = None
+    deadline: float | None = None
+    restore: bool = False
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A session that was looked up. name: where it was asked for by name."""
+
+    key: bytes
+    name: str | None
+    team: str
+    peeked: Peeked
+
+
+class Desk:
+    """What an operator can ask and do. setting: the one in force. ttl: how long an amended session is kept at least, seconds.
+
+    emit: takes an event for every change.
+    """
+
+    def __init__(self, store: Store, setting: Callable[[], Setting], *, ttl: float, emit: Callable[[OperatorActed], object]) -> None:
+        self._store = store
+        self._setting = setting
+        self._ttl = ttl
+        self._emit = emit
+
+    # ---- looking
+
+    async def page(self, *, after: str, count: int, team: str | None, search: str) -> SessionPage:
+        """Sessions, those used last first."""
+        if team is not None:
+            self._team(team)
+        page = await self._store.page(after=after, count=count, tenant=team, search=search)
+        looks = await self._store.peek([Account(one.session) for one in page.sessions]) if page.sessions else []
+        return SessionPage([row_of(one, look) for one, look in zip(page.sessions, looks, strict=True)], page.after or None)
+
+    async def show(self, session: str, team: str | None) -> SessionView:
+        """One session, by its key or its name."""
+        found = await self._find(session, team)
+        return await self._view(found, found.peeked)
+
+    async def teams(self) -> list[TeamView]:
+        """What every team spends now."""
+        keys = Keys(await self._store.secret())
+        accounts = [self._account(keys, self._setting().tenants.named(name)) for name in self._setting().tenants.names]
+        looks = await self._store.peek(accounts) if accounts else []
+        names = self._setting().tenants.names
+        return [team_view(name, account, look) for name, account, look in zip(names, accounts, looks, strict=True)]
+
+    async def team(self, name: str) -> TeamView:
+        """What one team spends now."""
+        account = self._account(Keys(await self._store.secret()), self._team(name))
+        (look,) = await self._store.peek([account])
+        return team_view(name, account, look)
+
+    async def usage(self, name: str, first: str | None, last: str | None) -> list[UsageRow]:
+        """What a team spent, by day and model: by default in the last thirty days of the configured time zone."""
+        days = _days(first, last, self._team(name).quota(self._setting().wall()).day)
+        keys = Keys(await self._store.secret())
+        return usage_rows(await self._store.usage(keys.ledger(name), days))
+
+    def policy(self, headers: Mapping[str, str], team: str | None, model: str) -> PolicyView:
+        """The rules for a team's requests to a model. headers: show the team's key, where no team is named."""
+        setting = self._setting()
+        tenant = setting.tenants.of(headers) if team is None else self._team(team)
+        ways = {dialect: next((way.name for way in setting.ways_of(tenant) if way.serves(dialect, model)), None) for dialect in _DIALECTS}
+        price = tenant.price(model, next((name for name in ways.values() if name is not None), ""))
+        allowed, counted = tenant.may_use(model), tenant.label(model)
+        return PolicyView(tenant.name, model, allowed, counted, ways, price_values(price), policy_values(tenant.policy(model)))
+
+    # ---- changing
+
+    async def mark(self, session: str, team: str | None, action: OperatorAction, who: str) -> SessionView:
+        """Pauses, stops or resumes."""
+        found = await self._find(session, team)
+        marks = {OperatorAction.PAUSE: Mark.PAUSED, OperatorAction.STOP: Mark.STOPPED, OperatorAction.RESUME: Mark.NONE}
+        return await self._amend(found, Amendment(mark=marks[action]), action, who)
+
+    async def reset(self, session: str, team: str | None, who: str) -> SessionView:
+        """Begins anew: nothing spent, nothing counted, no stop. A pause stays."""
+        found = await self._find(session, team)
+        before = pardon_of(found.peeked.note)
+        pardon = msgspec.structs.replace(before, reset=_number(found.peeked.now, before.reset), calls=())
+        mark = Mark.NONE if found.peeked.mark is Mark.STOPPED else None
+        return await self._amend(found, Amendment(reset=True, mark=mark, note=note_of(pardon), lift=True), OperatorAction.RESET, who)
+
+    async def raised(self, session: str, team: str | None, limits: Raise, who: str) -> SessionView:
+        """Puts limits in force in the place of the configuration's."""
+        ceilings = _ceilings(limits)
+        found = await self._find(session, team)
+        lift = found.peeked.stop in BUDGET_REASONS
+        amendment = Amendment(raised=ceilings, deadline=limits.deadline, restore=limits.restore, lift=lift)
+        return await self._amend(found, amendment, OperatorAction.RAISE, who)
+
+    async def allow(self, session: str, team: str | None, calls: Sequence[str], who: str) -> SessionView:
+        """Lets calls through once more: those named by their fingerprints, else those for which a run stands stopped."""
+        found = await self._find(session, team)
+        record = await self._record(found.peeked)
+        chosen = [_fingerprint(call) for call in calls] if calls else _stopped_calls(record, session)
+        before = pardon_of(found.peeked.note)
+        pardon = msgspec.structs.replace(before, allowed=_number(found.peeked.now, before.allowed), calls=tuple(chosen))
+        return await self._amend(found, Amendment(note=note_of(pardon), lift=True), OperatorAction.ALLOW, who)
+
+    async def _amend(self, found: Found, amendment: Amendment, action: OperatorAction, who: str) -> SessionView:
+        amended = await self._store.amend(Account(found.key), amendment, self._ttl)
+        self._emit(OperatorActed(action, who, found.key.hex(), found.name or "", found.team))
+        return await self._view(found, amended)
+
+    async def _view(self, found: Found, peeked: Peeked) -> SessionView:
+        return session_view(found.key, found.name, peeked, await self._record(peeked))
+
+    async def _record(self, peeked: Peeked) -> Record:
+        return load(peeked.record, Keys(await self._store.secret()).secret_id())
+
+    # ---- finding
+
+    async def _find(self, session: str, team: str | None) -> Found:
+        """The session of that key or, if no other has it, of that name. team: the only one to look in."""
+        if _KEY.fullmatch(session):
+            (peeked,) = await self._store.peek([Account(bytes.fromhex(session))])
+            if peeked is None:
+                raise _unknown(session)
+            return Found(bytes.fromhex(session), None, team or "", peeked)
+        if team is not None:
+            self._team(team)
+        named, after = [], ""
+        while True:
+            page = await self._store.page(after=after, count=_SEARCHED_AT_ONCE, tenant=team, search=session)
+            named += [one for one in page.sessions if one.listing.label == session]
+            after = page.after
+            if not after:
+                break
+        looks = await self._store.peek([Account(one.session) for one in named]) if named else []
+        alive = [
+            Found(one.session, one.listing.label, one.listing.tenant, peeked)
+            for one, peeked in zip(named, looks, strict=True)
+            if peeked is not None
+        ]
+        if not alive:
+            raise _unknown(session)
+        if len(alive) > 1:
+            keys = ", ".join(one.key.hex() for one in alive[:5])
+            raise BadRequest(
+                f"{len(alive)} sessions have the name {session[:100]!r}: say which by its key ({keys}), or by its team",
+                status=409,
+                code="lastcall_ambiguous_session",
+            )
+        return alive[0]
+
+    def _team(self, name: str) -> Tenant:
+        tenants = self._setting().tenants
+        if name not in tenants.names:
+            known = ", ".join(tenants.names) or "none"
+            raise BadRequest(f"no team {name[:100]!r}; teams in the configuration: {known}", status=404, code="lastcall_unknown_team")
+        return tenants.named(name)
+
+    def _account(self, keys: Keys, tenant: Tenant) -> Account:
+        (account,) = accounts_of((), keys.ledger(tenant.name), tenant.quota(self._setting().wall()))
+        return account
+
+
+def _unknown(session: str) -> BadRequest:
+    return BadRequest(
+        f"no session {session[:100]!r}: it has ended, or never was; `lastcall sessions list` names those that there are",
+        status=404,
+        code="lastcall_unknown_session",
+    )
+
+
+def _number(now: float, before: int) -> int:
+    """Names a change: the store's milliseconds, and never a name that was."""
+    return max(int(now * 1000), before + 1)
+
+
+def _stopped_calls(record: Record, session: str) -> list[int]:
+    """The calls for which runs of a session stand stopped."""
+    stops = [lane.stop for lane in record.lanes if lane.stop is not None]
+    calls = [call for stop in stops if stop.reason not in TEXT_REASONS for call in stop.calls]
+    if calls:
+        return list(dict.fromkeys(calls))
+    raise BadRequest(
+        f"session {session[:100]!r} was not stopped for a call: reset it"
+        if stops
+        else f"no run of session {session[:100]!r} stands stopped: name the call to allow by its fingerprint",
+        status=409,
+        code="lastcall_nothing_to_allow",
+    )
+
+
+def _fingerprint(call: str) -> int:
+    if not _HASHED.fullmatch(call):
+        raise BadRequest(f"{call[:40]!r} is no fingerprint of a call; use the 16 hexadecimal digits that the session's trail shows")
+    return int(call, 16)
+
+
+def _ceilings(limits: Raise) -> tuple[Ceiling, ...]:
+    """Raises `BadRequest` for a limit that cannot be."""
+    for name in ("steps", "tokens", "input", "output", "cost_usd", "deadline"):
+        value = getattr(limits, name)
+        most = _LONGEST if name == "deadline" else _LARGEST / 1e9 if name == "cost_usd" else _LARGEST
+        if value is not None and not 0 <= value <= most:
+            raise BadRequest(f"{name} is {value!r}; use a number from 0 (none at all) to {most:.15g}")
+    cost = None if limits.cost_usd is None else round(limits.cost_usd * 1e9)
+    ceilings = ceilings_of(limits.steps, limits.input, limits.output, limits.tokens, cost)
+    if not ceilings and limits.deadline is None and not limits.restore:
+        raise BadRequest("nothing to raise: name a limit, such as steps, tokens, cost_usd or deadline, or restore")
+    return ceilings
+
+
+def _days(first: str | None, last: str | None, today: str) -> list[str]:
+    """The days from one date to another, both included."""
+    end = _date("to", last) if last else date.fromisoformat(today)
+    start = _date("from", first) if first else end - timedelta(days=29)
+    count = (end - start).days + 1
+    if not 1 <= count <= MOST_DAYS:
+        raise BadRequest(f"from {start} to {end} are {count} days; ask for 1 to {MOST_DAYS}")
+    return [str(start + timedelta(days=number)) for number in range(count)]
+
+
+def _date(name: str, text: str) -> date:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise BadRequest(f"{name} is {text[:40]!r}; use a date such as 2026-11-29") from None

@@ -1,0 +1,51 @@
+"""The routes for whoever runs Lastcall: health and metrics."""
+
+import asyncio
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+
+from proxy.errors import StoreUnavailable
+from proxy.store import Store
+from proxy.telemetry import Supervised, Telemetry
+
+
+def add_health(app: FastAPI, store: Callable[[], Store | None], *, needs_store: bool) -> None:
+    """Whether the process answers, and whether requests can be served. needs_store: the failure mode is `closed`."""
+
+    @app.get("/livez")
+    async def livez() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz")
+    async def readyz(response: Response) -> dict[str, str]:
+        """Requests can be served: with failure mode `closed` that takes the store."""
+        opened = store()
+        try:
+            if opened is not None:
+                await opened.ping()
+        except StoreUnavailable:
+            if needs_store:
+                response.status_code = 503
+                return {"status": "store away"}
+            return {"status": "degraded", "store": "away"}
+        return {"status": "ok"}
+
+
+def add_metrics(app: FastAPI, telemetry: Telemetry | Supervised) -> None:
+    """The exposition for Prometheus."""
+
+    @app.get("/metrics")
+    async def metrics(request: Request) -> Response:
+        """Prometheus exposition; with several workers the sum of all."""
+        telemetry.settle()
+        body, content_type = await asyncio.to_thread(telemetry.exposition, request.headers.get("accept"))
+        return Response(body, headers={"content-type": content_type})
+
+
+def metrics_alone(telemetry: Telemetry | Supervised) -> FastAPI:
+    """What a port of its own serves."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    add_metrics(app, telemetry)
+    return app
