@@ -96,7 +96,7 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     frozen = _frozen(record, history, asker)
     excused: frozenset[int] = frozenset()
     if lane.excused:
-        spared, excused = without_excused([*steps, *frozen], start, lane.excused)
+        spared, excused = without_excused([*steps, *frozen], start, lane.excused, earlier)
         steps, frozen = spared[: len(steps)], spared[len(steps) :]
     if steps and run == len(history.messages) and not frozen:
         steps.append(Step(()))  # a person spoke since: what the run before ended with is not looked at again

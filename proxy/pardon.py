@@ -81,14 +81,18 @@ def _known(lane: Lane) -> set[int]:
     return {*stopped, *(kept.call for node in (*lane.before, *lane.nodes) for kept in node.calls)}
 
 
-def without_excused(steps: Sequence[Step], first: int, excused: Sequence[Excused]) -> tuple[list[Step], frozenset[int]]:
+def without_excused(
+    steps: Sequence[Step], first: int, excused: Sequence[Excused], earlier: Sequence[Step] = ()
+) -> tuple[list[Step], frozenset[int]]:
     """The steps without the occurrences that are allowed, and the calls whose allowed occurrence is still to come.
 
-    first: number of the first step. All equal calls of one message are one occurrence. One that brought a new result is left in:
-    it is news, and counts for nothing by itself.
+    first: number of the first step; earlier: those before a summary, which have no number. All equal calls of one message are one
+    occurrence. One that brought a new result is left in: it is news, and counts for nothing by itself.
     """
     waiting = list(excused)
     known: dict[int, set[int]] = {}
+    for entry in [entry for step in earlier for entry in step.calls]:
+        known.setdefault(entry.call, set()).add(entry.result)
     left = list(steps)
     for number, step in enumerate(left):
         met, waiting = _meet(waiting, first + number, {entry.call for entry in step.calls})

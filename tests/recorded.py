@@ -6,6 +6,7 @@ from typing import Any
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.lanes import Asker, Place, absorb, place_mark, tail_marks
 from proxy.models import Reason, Request
+from proxy.pardon import NOTHING, Pardon
 from proxy.state import MAX_BYTES, VERSION, Given, Nudge, Record, Stop, dump, load
 from proxy.trail import History, read
 from tests.transcripts import Plain, Turn, request
@@ -24,6 +25,7 @@ class Recorded:
     request: Request = field(default_factory=request)
     history: History = field(default_factory=lambda: read(request(), PRINTS))
     place: Place = field(default_factory=Place.nowhere)
+    pardon: Pardon = NOTHING
 
     def ask(
         self,
@@ -50,7 +52,7 @@ class Recorded:
         self.clock += 1
         self.request, self.history = asked, read(asked, PRINTS)
         self.record = load(self.data, KEY)
-        asker = Asker(lane, named, retry, self.clock, busy)
+        asker = Asker(lane, named, retry, self.clock, busy, pardon=self.pardon)
         self.place = absorb(self.record, self.request, self.history, PRINTS, asker, whole=whole)
         self.save()
         return self.place

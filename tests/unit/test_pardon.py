@@ -2,12 +2,14 @@
 
 import pytest
 
+from proxy.lanes import Place
 from proxy.models import Reason
 from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, note_of, pardon_of, spare, without_excused
 from proxy.policy import Counting, Ladder, NudgeRule, Policy, Scope
 from proxy.state import Excused, Given, KeptCall, Lane, Node, Record, Relapse, Stop
 from proxy.trail import Entry, Step
 from tests.driver import Agent, House
+from tests.recorded import Recorded, shown
 from tests.transcripts import Call, called, said, together, user
 
 A = called("bash", {"command": "git status"}, result="clean")
@@ -120,6 +122,15 @@ def test_a_retry_uses_an_allowance_up_no_further() -> None:
     assert [house.ask(turns, A, retry=True).decision for _ in range(3)] == ["ok"] * 3
 
 
+def test_a_client_that_keeps_no_history_uses_it_up_too() -> None:
+    """The answer that it was given counts as made: the next is the repeat."""
+    house = House()
+    agent = stopped(house)
+    house.pardon = allowed(house)
+
+    assert [house.ask(agent.turns, A).decision for _ in range(3)] == ["ok", "stop", "stop"]
+
+
 def test_news_of_an_allowed_call_counts_as_news() -> None:
     """What the operator let through brought something new: the loop is over."""
     house = House()
@@ -194,3 +205,57 @@ def test_what_a_compaction_drops_is_spared_too() -> None:
     nodes = [Node(1, [KeptCall(5, 0, 0)]), Node(2, [KeptCall(5, 0, 0), KeptCall(6, 0, 0)])]
     assert spare(nodes, 4, [Excused(5, 5), Excused(6, 9)]) == [Excused(6, 9)]
     assert [[kept.call for kept in node.calls] for node in nodes] == [[5], [6]]
+
+
+# ---- across summaries and branches
+
+GO, SUMMARY = user("go"), user("Summary: the file was read, nothing found yet.")
+
+
+def a() -> Call:
+    return called("a", result="1")
+
+
+def b() -> Call:
+    return called("b", result="2", id="b1")
+
+
+def call_of(place: Place) -> int:
+    """The fingerprint of the newest call of a trail."""
+    return place.trail.steps[-1].calls[0].call
+
+
+def test_a_reset_holds_across_a_summary() -> None:
+    """What it forgave is not among what the summary took away, nor in the tail that it kept."""
+    for kept in ([], [b()]):
+        session = Recorded()
+        session.live(GO, a(), a())
+        session.pardon = Pardon(reset=1)
+        assert shown(session.ask(GO, a(), a())) == []
+        assert shown(session.ask(GO, a(), a(), b())) == ["b1"]
+        assert shown(session.ask(SUMMARY, *kept)) == (["b1"] if kept else ["b1", "|"])
+
+
+def test_an_allowance_is_used_up_across_a_summary() -> None:
+    """Before it or after it, once."""
+    session = Recorded()
+    session.pardon = Pardon(0, 1, (call_of(session.live(GO, a(), a())),))
+    session.ask(GO, a(), a())
+    after = Recorded(session.data, session.clock, pardon=session.pardon)
+
+    assert shown(session.ask(GO, a(), a(), a())) == ["a1", "a1", ""]
+    assert shown(session.ask(SUMMARY)) == ["a1", "a1", "", "|"]
+    assert shown(session.ask(SUMMARY, a())) == ["a1", "a1", "", "|a1"]
+    after.ask(SUMMARY)
+    assert shown(after.ask(SUMMARY, a())) == ["a1", "a1", "|"]
+    assert shown(after.ask(SUMMARY, a(), a())) == ["a1", "a1", "|", "a1"]
+
+
+def test_a_branch_is_forgiven_what_its_prefix_was() -> None:
+    """As far as it shares it, and no call of its own."""
+    session = Recorded()
+    session.live(GO, a(), a(), b())
+    session.pardon = Pardon(reset=1)
+    session.ask(GO, a(), a(), b())
+
+    assert shown(session.ask(GO, a(), a(), a(), a())) == ["a1", "a1"]
