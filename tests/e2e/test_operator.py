@@ -252,7 +252,7 @@ async def test_what_teams_spend_is_shown_now_and_by_day(upstream: Upstream, http
 
 
 async def test_the_desk_may_have_a_port_of_its_own(upstream: Upstream, http: aiohttp.ClientSession) -> None:
-    """Which serves nothing else, and the API's serves no desk; with several workers too."""
+    """Which serves nothing else, and the API's serves no desk."""
     upstream.model = lambda asked: saying(DONE, asked)
     port = free_port()
     config = {**CONFIG, "server": {"admin_key": digest_of(KEY), "admin_port": port}}
