@@ -7,7 +7,7 @@ through and tells whether the store is back. Knows nothing of any implementation
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -35,6 +35,9 @@ from proxy.store.contract import (
 _MAX_OWED = 10_000
 _OWED_SECONDS = SETTLED_SECONDS - 60
 _SECRET_SECONDS = 10.0
+_BUSY_SECONDS = 0.02  # a timer that is later than that was kept waiting by this process's own work
+_MOST_PUT_OFF = 4
+_AT_ONCE = 64  # calls under way: a crowd waits for its turn here, on no deadline and without a connection for each
 
 _Answer = TypeVar("_Answer")
 
@@ -45,6 +48,32 @@ class _Owed:
     settlements: tuple[Settlement, ...]
     ttl: float
     since: float
+
+
+@contextlib.asynccontextmanager
+async def _within(seconds: float) -> AsyncIterator[None]:
+    """Raises `TimeoutError` after that long, in which this process had the time to hear an answer.
+
+    A crowd of requests can keep the event loop busy for longer than a deadline while answers lie in the sockets: that is no silence of the
+    store's. A deadline that is looked at too late is therefore put off by as much, a few times at most.
+    """
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.TimerHandle
+
+    def look(put_off: int) -> None:
+        nonlocal waiting
+        late = loop.time() - waiting.when()
+        if late > _BUSY_SECONDS and put_off < _MOST_PUT_OFF:
+            waiting = loop.call_later(min(late, seconds), look, put_off + 1)
+        else:
+            scope.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as scope:
+        waiting = loop.call_later(seconds, look, 0)
+        try:
+            yield
+        finally:
+            waiting.cancel()
 
 
 class GuardedStore:
@@ -73,6 +102,7 @@ class GuardedStore:
         self._cause: str | None = None
         self._failed_at = 0.0
         self._probing = False
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._secret: bytes | None = None
         self._secret_read_at = 0.0
         self._rereading: asyncio.Task[None] | None = None
@@ -163,17 +193,18 @@ class GuardedStore:
         await self._store.close()
 
     async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        probe = self._admit()
-        try:
-            async with asyncio.timeout(self._timeout):
-                answer = await call()
-        except Exception as error:
-            raise self._failed(error) from error
-        finally:
-            if probe:
-                self._probing = False
-        self._succeeded()
-        return answer
+        async with self._turns:
+            probe = self._admit()  # after the wait: the store may have gone away meanwhile
+            try:
+                async with _within(self._timeout):
+                    answer = await call()
+            except Exception as error:
+                raise self._failed(error) from error
+            finally:
+                if probe:
+                    self._probing = False
+            self._succeeded()
+            return answer
 
     def _admit(self) -> bool:
         """Whether this call is the probe of a store that is away. Raises when it is away and it is not this call's turn."""

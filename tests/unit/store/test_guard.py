@@ -1,6 +1,7 @@
 """The guard: deadlines, quick failure, one probe, recovery, the secret, and settlements that survive an outage."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
@@ -144,6 +145,63 @@ async def test_a_silent_store_costs_one_deadline() -> None:
 
     assert guarded.inner.calls == 1
     assert guarded.changes == [StoreChanged(up=False, cause="TimeoutError")]
+
+
+async def test_a_busy_process_is_no_silent_store() -> None:
+    """An answer that came in time and could not be heard is an answer, be it after a crowd of other work."""
+    guarded = Guarded(timeout=0.05)
+
+    async def prompt() -> None:
+        await asyncio.sleep(0.01)
+
+    guarded.inner.mood = prompt
+    asked = asyncio.create_task(guarded.store.ping())
+    await asyncio.sleep(0)
+    time.sleep(0.2)  # noqa: ASYNC251 - what keeps the loop busy
+    await asked
+
+    assert guarded.changes == []
+
+
+async def test_a_silent_store_is_given_up_by_a_busy_process_too() -> None:
+    """A deadline is put off a few times, not for ever."""
+    guarded = Guarded(timeout=0.01)
+    guarded.inner.mood = silent
+    asked = asyncio.create_task(guarded.store.ping())
+    for _ in range(8):
+        await asyncio.sleep(0)
+        time.sleep(0.05)  # noqa: ASYNC251 - what keeps the loop busy
+    with pytest.raises(StoreUnavailable):
+        await asked
+
+
+async def test_a_crowd_waits_for_its_turn() -> None:
+    """So many at once, and none of the others on a deadline."""
+    guarded = Guarded(timeout=5)
+    under_way: list[int] = [0]
+    most = 0
+
+    async def counted() -> None:
+        nonlocal most
+        under_way[0] += 1
+        most = max(most, under_way[0])
+        await asyncio.sleep(0)
+        under_way[0] -= 1
+
+    guarded.inner.mood = counted
+    await asyncio.gather(*(guarded.store.ping() for _ in range(200)))
+
+    assert (most, guarded.inner.calls, guarded.changes) == (64, 200, [])
+
+
+async def test_a_crowd_before_a_silent_store_is_sent_away_together() -> None:
+    """Whoever still waits for a turn then does not pay a deadline of its own."""
+    guarded = Guarded(timeout=0.02)
+    guarded.inner.mood = silent
+    outcomes = await asyncio.gather(*(guarded.store.ping() for _ in range(300)), return_exceptions=True)
+
+    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+    assert guarded.inner.calls == 64
 
 
 async def test_messages_hold_no_address(guarded: Guarded) -> None:
