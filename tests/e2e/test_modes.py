@@ -47,15 +47,15 @@ async def test_a_message_costs_no_upstream_call(upstream: Upstream, http: aiohtt
 
 @STREAMED
 async def test_an_error_comes_with_its_status(upstream: Upstream, http: aiohttp.ClientSession, stream: bool) -> None:
-    """Streams too: an armed one keeps its status until the decision. The error persists for the run."""
+    """Streams too: an armed one keeps its status until the decision. The error persists for the run; who insists gets others."""
     async with running(upstream.url, "policy: {on_stop: error}") as proxy:
         agent = Agent(http, proxy.v1, stream=stream)
         turns = await agent.run()
-        again = await agent.ask()
+        again = [await agent.ask() for _ in range(3)]
 
     assert [turn.status for turn in turns] == [200, 200, 200, 200, 400]
-    for turn in (turns[-1], again):
-        assert turn.status == 400
+    assert [turn.status for turn in again] == [401, 404, 404]
+    for turn in (turns[-1], *again):
         assert turn.error is not None
         assert turn.lastcall is not None
         assert turn.headers["content-type"] == "application/json"
