@@ -242,4 +242,4 @@ def test_no_result_takes_long(unit: str) -> None:
     read_outcome(content)
     error_text(content)
     read_outcome(content, marked=True)
-    assert time.process_time() - started < 0.25
+    assert time.process_time() - started < 5  # linear work takes milliseconds; what backtracks takes minutes

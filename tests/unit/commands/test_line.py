@@ -250,4 +250,4 @@ def test_no_line_takes_long(unit: str) -> None:
     text = (unit * 4_096)[:4_096]
     started = time.process_time()
     read_line(text)
-    assert time.process_time() - started < 0.25
+    assert time.process_time() - started < 5  # linear work takes milliseconds; what backtracks takes minutes
