@@ -12,7 +12,7 @@ from msgspec.json import Decoder, encode
 from proxy.dialects import notice as lastcall
 from proxy.dialects import sse
 from proxy.dialects.messages_stream import END
-from proxy.dialects.raw_json import FIELDS, UNREADABLE, fields, object_of, read, whole
+from proxy.dialects.raw_json import FIELDS, UNREADABLE, members_of, object_of, read, whole
 from proxy.models import Notice
 
 
@@ -50,7 +50,7 @@ def _edited(event: bytes, gone: Collection[int], notice: Notice, called: bool) -
             return b"" if number in gone else event
         members["index"] = Raw(encode(number - before))
     elif kind == b'"message_delta"' and not called:
-        members["delta"] = Raw(object_of(fields(members["delta"]) | {"stop_reason": Raw(b'"end_turn"')}))
+        members["delta"] = Raw(object_of(members_of(members.get("delta", b"")) | {"stop_reason": Raw(b'"end_turn"')}))
     elif kind == b'"message_stop"':
         members["lastcall"] = lastcall.raw(notice)
     else:

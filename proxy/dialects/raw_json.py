@@ -55,6 +55,14 @@ def fields(raw: bytes) -> Fields:
     return FIELDS.decode(raw)
 
 
+def members_of(raw: bytes) -> Fields:
+    """The same of what an upstream wrote, where a key may still be no UTF-8: nothing of what is unreadable."""
+    try:
+        return fields(raw)
+    except UNREADABLE:
+        return {}
+
+
 def raw_list(raw: bytes) -> list[msgspec.Raw]:
     """A list's members as they were written. Raises one of `UNREADABLE`."""
     return _RAW_LIST.decode(raw)

@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from msgspec.json import encode
 
 from proxy.dialects import notice as lastcall
-from proxy.dialects.raw_json import Fields, fields, object_of, plain
+from proxy.dialects.raw_json import Fields, members_of, object_of, plain
 from proxy.models import Head, Notice, ToolCall, Usage
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -130,7 +130,7 @@ def _close(events: Events, shown: Iterable[Shown]) -> None:
     for item in shown:
         if not item.open:
             continue
-        item_id = plain(fields(item.raw).get("id", b""))
+        item_id = plain(members_of(item.raw).get("id", b""))
         for part in item.parts:
             place = {"item_id": item_id, "output_index": item.index, "content_index": part.index}
             if part.kind == "refusal":
@@ -208,7 +208,7 @@ def _completed(head: Head, output: Sequence[Any], usage: Usage | None, response:
     """The response of a stream at its end: the one it began with, where it did."""
     if not response:
         return _response(head, "completed", output, usage)
-    begun: dict[str, Any] = dict(fields(response))
+    begun: dict[str, Any] = dict(members_of(response))
     ended = {"status": "completed", "error": None, "incomplete_details": None, "output": output}
     return begun | ended | {"usage": None if usage is None else _usage(usage)}
 

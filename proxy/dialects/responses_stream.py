@@ -13,7 +13,7 @@ from msgspec.json import Decoder, encode
 
 from proxy.dialects import notice as lastcall
 from proxy.dialects import sse
-from proxy.dialects.raw_json import FIELDS, UNREADABLE, fields, object_of, plain, present, quoted, read, text, whole
+from proxy.dialects.raw_json import FIELDS, UNREADABLE, members_of, object_of, plain, present, quoted, read, text, whole
 from proxy.dialects.responses_answer import BODIES, Body, choice_of, created_of, finish_of, places_without, pruned_output, read_usage
 from proxy.dialects.responses_items import ITEMS, MESSAGE, WireItem, call_of, kind_of, list_in, texts_of
 from proxy.dialects.responses_render import Events, Part, Shown, Standing, stream_end
@@ -88,7 +88,7 @@ class _Draft:
         return tuple([Part(index, kind, "".join(pieces)) for (index, kind), pieces in sorted(self.said.items())])
 
     def _filled(self) -> bytes:
-        members = fields(self.raw)
+        members = members_of(self.raw)
         if self.kind == MESSAGE and self.said:
             members["content"] = Raw(encode([part.wire() for part in self._parts()]))
         elif self.asked:
@@ -294,7 +294,7 @@ def _pass_on(events: Events, event: bytes, gone: Collection[int], dropped: Colle
     kind = text(plain(members.get("type", b""))) or name.decode("utf-8", "replace")
     last = kind in _LAST and bytes(members.get("response", b"")).startswith(b"{")
     if last:
-        response = fields(members["response"])
+        response = members_of(members["response"])
         if bytes(response.get("output", b"")).startswith(b"["):
             response["output"] = Raw(pruned_output(response["output"], dropped, notice, head))
         members |= {"response": Raw(object_of(response | {"lastcall": lastcall.raw(notice)})), "lastcall": lastcall.raw(notice)}

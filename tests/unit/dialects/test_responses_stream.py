@@ -113,6 +113,13 @@ def test_pieces_count_where_the_item_itself_is_empty() -> None:
     assert not reader.answer().complete
 
 
+def test_an_item_whose_keys_are_no_utf8_is_an_empty_one() -> None:
+    """Nothing that an upstream sends may raise; what comes after it is read."""
+    begun = event("response.output_item.added", output_index=0, item=call("ls")).replace(b'"arguments"', b'"\x80arguments"')
+    asked = event("response.function_call_arguments.delta", output_index=0, item_id="fc_ls", delta="{}")
+    assert [one.calls for one in followed([begun, asked]).answer().choices] == [()]
+
+
 def test_an_event_without_a_place_belongs_to_the_latest_item() -> None:
     """One that begins an item begins another when the latest is done."""
     reader = followed(
