@@ -19,7 +19,7 @@ class Leases:
         self._store = store
         self._later = later
         self._held: dict[str, tuple[bytes, Sequence[Account]]] = {}
-        self._due: set[str] = set()
+        self._due: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._work: asyncio.Task[None] | None = None
 
@@ -50,7 +50,7 @@ class Leases:
         self._timer = None
         if self._held:
             self._wait()
-        due, self._due = self._due, set(self._held)  # a call is renewed only once it has lasted for a while
+        due, self._due = self._due, list(self._held)  # a call is renewed only once it has lasted for a while
         if self._work is None or self._work.done():
             self._work = asyncio.ensure_future(self._renew([lease for lease in due if lease in self._held]))
 
