@@ -152,7 +152,7 @@ class Sessions:
             purse=Purse(
                 price, steps=0 if identity.side or is_side(request) else 1, model=model, day=quota.day if quota is not None else ""
             ),
-            quota=quota or _NO_QUOTA,
+            quota=quota,
         )
         try:
             by_passage = await self._locate(session, tenant)
@@ -210,17 +210,16 @@ class Sessions:
             await asyncio.wait({pending}, timeout=self._patience)
         parent, tokens = _parent_of(session), session.history.tokens
         session.line = self._family.guess(session.key, parent)
-        opened = await self._reserve(session)
+        session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
         record = load(opened.record, session.keys.secret_id())
         line = tuple(record.line) if opened.record is not None else await self._first_line(session, parent)
         if line != session.line:  # another process has seen this session or its parent before
             await self._release(session)
             check_depth(line)
             session.line, session.lease = line, self._new_id()
-            opened = await self._reserve(session)
+            session.opened = opened = await self._reserve(session)
         self._family.remember(session.key, line)
         record.line = list(line)
-        session.opened = opened
         session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight, note=opened.note)
         session.take(record)
         if session.history.tokens > tokens and any(one.ceiling.unit is not Unit.STEPS for one in opened.standings):

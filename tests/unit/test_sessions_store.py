@@ -8,14 +8,14 @@ import pytest
 
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
-from proxy.identity import Tighten
+from proxy.identity import Identity, Tighten
 from proxy.models import Allowance, Reason, ToolCall
 from proxy.policy import Budgets, Policy
 from proxy.sessions import Sessions
 from proxy.state import Nudge, load
 from proxy.store import Settlement
-from tests.in_process import ids, looping
-from tests.sessions import FIRST, LS, World, calls, says
+from tests.in_process import ids, looping, request
+from tests.sessions import CHAT, FIRST, LS, World, calls, says
 
 # ---- budgets
 
@@ -410,3 +410,18 @@ async def test_a_degraded_exchange_overwrites_no_record() -> None:
     assert degraded.opened is None
     assert entry.record == before is not None
     assert entry.book.life.steps == 2
+
+
+async def test_a_store_that_goes_away_while_a_parent_is_looked_up_leaves_no_lease() -> None:
+    """Nothing is renewed for a request that was refused."""
+    world = World(closed=True)
+
+    async def away(accounts: object) -> list[Any]:
+        raise OSError("away")
+
+    world.store.peek = away  # type: ignore[method-assign]
+    identity = Identity("key", "child", "header", None, False, Tighten(), parent="parent")
+    with pytest.raises(StoreUnavailable):
+        await world.sessions.open(identity, CHAT.parse(request()), Policy())
+
+    assert world.sessions._leases._held == {}
