@@ -72,7 +72,7 @@ class Bills:
         self._closed = closed
         self._new_id = new_id
         self._on_failure = on_failure
-        self._leases = Leases(store)
+        self._leases = Leases(store, ttl)
         self._committing: set[asyncio.Task[None]] = set()
 
     async def open(self, tenant: Tenant, quota: Quota, price: Price | None, charge: Charge) -> Bill:
@@ -94,7 +94,7 @@ class Bills:
             return bill
         bill.refused = spending_of(opened, accounts).refused
         if bill.refused is None:
-            self._leases.hold(key, lease, accounts)
+            self._leases.hold(key, asked)
         return bill
 
     def commit(self, key: bytes, settlement: Settlement) -> "asyncio.Task[None]":

@@ -107,8 +107,9 @@ class Sessions:
         self._prints: dict[tuple[bytes, bool], tuple[Keys, Fingerprints]] = {}
         self._committing: dict[bytes, asyncio.Task[bool]] = {}
         self._linked: dict[bytes, bytes] = {}
-        self._leases = Leases(store)
+        self._leases = Leases(store, ttl)
         self._family = Family()
+        self._given_up: set[asyncio.Task[None]] = set()
 
     async def open(
         self,
@@ -165,7 +166,23 @@ class Sessions:
                         await self._release(session)
                 raise
             self._degrade(session, error)
+        except BaseException:
+            self.give_up(session)
+            raise
         return session
+
+    def give_up(self, session: Session) -> None:
+        """Settles what an exchange leaves behind that ended in a fault: what its calls came to, and nothing for one not yet settled."""
+        if self._leases.holds(session.lease) and all(settled.lease != session.lease for settled in session.settlements):
+            session.settlements.append(session.purse.nothing(session.lease))
+        if session.settlements:
+            task = asyncio.get_running_loop().create_task(self._settle_beside(session))
+            self._given_up.add(task)
+            task.add_done_callback(self._given_up.discard)
+
+    async def _settle_beside(self, session: Session) -> None:
+        with contextlib.suppress(StoreUnavailable):  # then the store's guard sends it later
+            await self._settle(session)
 
     def _tools(self, secret: bytes, policy: Policy) -> tuple[Keys, Fingerprints]:
         loose = policy.canonical is Canonical.LOOSE
@@ -248,7 +265,7 @@ class Sessions:
             raise self._noted(StoreOperation.OPEN, error) from None
         session.granted = opened.output
         if opened.refused is None:
-            self._leases.hold(session.key, session.lease, session.purse.accounts)
+            self._leases.hold(session.key, asked)
         return opened
 
     async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
@@ -366,8 +383,8 @@ class Sessions:
     async def drain(self) -> None:
         """Waits for the commits under way, at a shutdown."""
         self._leases.close()
-        if self._committing:
-            await asyncio.wait(set(self._committing.values()), timeout=2 * self._patience)
+        if under_way := {*self._committing.values(), *self._given_up}:
+            await asyncio.wait(under_way, timeout=2 * self._patience)
 
     def _links_after(self, session: Session, choices: Sequence[Choice]) -> list[bytes]:
         """What a later history is found by: the line of answers with this one, its calls, and passages of its text."""

@@ -20,6 +20,7 @@ from proxy.identity import identify
 from proxy.models import Action, Answer, Choice, ToolCall
 from proxy.policy import Mode, OnStop
 from proxy.purse import check_priced
+from proxy.sessions import Session
 from proxy.tenants import Tenant
 from proxy.upstream.http import Response
 
@@ -36,6 +37,7 @@ class Exchange:
         self._path_session = path_session
         self._started = setting.clock()
         self._opened = 0.0
+        self._session: Session | None = None
         self._course: Course
         self._reply: Reply
         self._closing: Closing
@@ -47,6 +49,14 @@ class Exchange:
 
     async def run(self) -> None:
         """The whole exchange. Raises `ProxyError` before anything was sent or reserved: for a request that cannot be served."""
+        try:
+            await self._run()
+        except BaseException:  # whatever the fault, what the exchange holds ends with it
+            if self._session is not None:
+                self._set.sessions.give_up(self._session)
+            raise
+
+    async def _run(self) -> None:
         try:
             await self._admit()
         except ProxyError as error:
@@ -78,7 +88,7 @@ class Exchange:
         expects = policy.stage(identity.stage)
         check_priced(price, policy, identity.tighten, request.model)
         session = await setting.sessions.open(identity, request, policy, price, tenant.quota(setting.wall()), tenant.label(request.model))
-        session.expects = expects
+        session.expects, self._session = expects, session
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)

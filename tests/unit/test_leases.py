@@ -7,24 +7,40 @@ from typing import Any, cast
 from proxy.errors import StoreUnavailable
 from proxy.leases import Leases
 from proxy.purse import LEASE_SECONDS
-from proxy.store import Account, Store
+from proxy.store import Account, Reservation, Store
+from tests.stores import TTL, call
+
+
+def granted(lease: str) -> Reservation:
+    return call(lease, expires_in=LEASE_SECONDS)
 
 
 class World:
-    """A store that only renews, and time in the test's hand."""
+    """A store that only renews, and time in the test's hand. lapsed: leases that ran out. meanwhile: done while it is asked."""
 
     def __init__(self) -> None:
         self.renewed: list[str] = []
+        self.reserved: list[Reservation] = []
         self.away = False
+        self.lapsed: set[str] = set()
+        self.meanwhile: Callable[[], object] = lambda: None
         self.waiting: list[tuple[float, Callable[[], object]]] = []
-        self.leases = Leases(cast(Store, self), self._later)
+        self.leases = Leases(cast(Store, self), TTL, self._later)
 
     async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
         if self.away:
             raise StoreUnavailable("away")
         assert (session, accounts, expires_in) == (b"s", (), LEASE_SECONDS)
+        self.meanwhile()
+        if lease in self.lapsed:
+            return False
         self.renewed.append(lease)
         return True
+
+    async def open(self, session: bytes, reservation: Reservation, ttl: float) -> None:
+        assert (session, ttl) == (b"s", TTL)
+        self.lapsed.discard(reservation.lease)
+        self.reserved.append(reservation)
 
     def _later(self, seconds: float, work: Callable[[], object]) -> Any:
         self.waiting.append((seconds, work))
@@ -43,9 +59,9 @@ class World:
 async def test_a_call_that_lasts_keeps_its_lease() -> None:
     """Until it is settled."""
     world = World()
-    world.leases.hold(b"s", "a", ())
+    world.leases.hold(b"s", granted("a"))
     assert await world.tick() == []
-    world.leases.hold(b"s", "b", ())
+    world.leases.hold(b"s", granted("b"))
     assert await world.tick() == ["a"]
     assert await world.tick() == ["a", "b"]
     world.leases.let_go("a")
@@ -58,17 +74,17 @@ async def test_a_call_that_lasts_keeps_its_lease() -> None:
 async def test_waiting_begins_again_with_the_next_call() -> None:
     """A process without calls does nothing."""
     world = World()
-    world.leases.hold(b"s", "a", ())
+    world.leases.hold(b"s", granted("a"))
     world.leases.let_go("a")
     await world.tick()
-    world.leases.hold(b"s", "b", ())
+    world.leases.hold(b"s", granted("b"))
     assert [seconds for seconds, _ in world.waiting] == [LEASE_SECONDS / 3]
 
 
 async def test_a_store_that_is_away_is_asked_again() -> None:
     """The next third of the life is in time."""
     world = World()
-    world.leases.hold(b"s", "a", ())
+    world.leases.hold(b"s", granted("a"))
     await world.tick()
     world.away = True
     assert await world.tick() == []
@@ -80,7 +96,7 @@ async def test_many_are_renewed_a_few_at_a_time() -> None:
     """All of them."""
     world = World()
     for number in range(150):
-        world.leases.hold(b"s", str(number), ())
+        world.leases.hold(b"s", granted(str(number)))
     await world.tick()
     world.waiting[0][1]()
     for _ in range(50):
@@ -92,7 +108,32 @@ async def test_after_the_end_nothing_is_renewed() -> None:
     """A shutdown."""
     world = World()
     world.leases.close()
-    world.leases.hold(b"s", "a", ())
+    world.leases.hold(b"s", granted("a"))
     await world.tick()
     world.leases.close()
     assert await world.tick() == []
+
+
+async def test_one_that_ran_out_is_reserved_anew() -> None:
+    """After a pause, or an outage of the store, that was longer than its life; and renewed from then on."""
+    world = World()
+    world.leases.hold(b"s", granted("a"))
+    world.leases.hold(b"s", granted("b"))
+    await world.tick()
+    world.lapsed.add("a")
+
+    assert await world.tick() == ["b"]
+    assert world.reserved == [granted("a")]
+    assert await world.tick() == ["a", "b"]
+
+
+async def test_one_that_is_settled_meanwhile_is_not_reserved_again() -> None:
+    """Nobody would ever end it."""
+    world = World()
+    world.leases.hold(b"s", granted("a"))
+    await world.tick()
+    world.lapsed.add("a")
+    world.meanwhile = lambda: world.leases.let_go("a")
+    await world.tick()
+
+    assert world.reserved == []

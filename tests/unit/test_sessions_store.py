@@ -412,6 +412,41 @@ async def test_a_degraded_exchange_overwrites_no_record() -> None:
     assert entry.book.life.steps == 2
 
 
+async def test_a_fault_while_a_session_is_opened_gives_its_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is: a cancelled request, or a mistake of ours."""
+    world = World()
+    monkeypatch.setattr("proxy.sessions.load", _broken)
+    with pytest.raises(RuntimeError):
+        await world.open(name="a")
+    await world.sessions.drain()
+
+    (entry,) = world.store._sessions.values()
+    assert (entry.book.leases, entry.book.life.held_steps) == ({}, 0)
+
+
+async def test_what_a_faulted_exchange_spent_is_settled() -> None:
+    """Its calls are, whatever becomes of the record; sent twice it counts once, and a store that is away hears of it later."""
+    world = World()
+    session = await world.open(name="a")
+    session.settlements.append(Settlement(session.lease, 1, 10, 3, 0))
+    world.store.down = True
+    world.sessions.give_up(session)
+    world.sessions.give_up(session)
+    await world.sessions.drain()
+    world.store.down = False
+    world.clock.now += 2
+    await world.guard.ping()
+    await world.guard.close()
+
+    entry = world.entry(session)
+    assert (entry.book.life.steps, entry.book.life.input, entry.book.leases) == (1, 10, {})
+    assert not world.sessions._leases.holds(session.lease)
+
+
+def _broken(*_: object) -> None:
+    raise RuntimeError("a mistake of ours")
+
+
 async def test_a_store_that_goes_away_while_a_parent_is_looked_up_leaves_no_lease() -> None:
     """Nothing is renewed for a request that was refused."""
     world = World(closed=True)

@@ -15,6 +15,7 @@ from tests.in_process import (
     Conversation,
     Proxy,
     ScriptedResponse,
+    answer,
     begins,
     delta,
     looping,
@@ -216,3 +217,25 @@ async def test_a_client_that_leaves_while_it_is_read_from_is_no_exchange() -> No
     await proxy.run(conversation)
 
     assert (conversation.sent, proxy.telemetry.exchanges, proxy.ledger()) == ([], [], (0, 0, 0))
+
+
+# ---- mistakes of ours
+
+
+@pytest.mark.parametrize("place", ["proxy.exchange.flow.admit", "proxy.exchange.flow.Calls", "proxy.sessions.conclude"])
+async def test_a_fault_inside_gives_back_what_the_exchange_held(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Wherever it strikes: nothing is renewed for ever. What the upstream charged is paid."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    proxy = Proxy(answer("hi"), closed=True)
+    monkeypatch.setattr(place, broken)
+    conversation = await proxy.ask(request(), x_lastcall_session="s")
+    await proxy.sessions.drain()
+
+    called = bool(proxy.upstream.sent)
+    assert called == (place == "proxy.sessions.conclude")
+    assert conversation.status == 500
+    assert proxy.ledger() == ((1, 13, 0) if called else (0, 0, 0))
+    assert proxy.sessions._leases._held == {}
