@@ -151,6 +151,9 @@ def _command_line(words: Iterable[str], given: Mapping[str, Any]) -> Line | None
                 return read_line(text)
             case [*parts] if parts and all(isinstance(part, str) for part in parts):
                 return _of_list(key, [str(part) for part in parts])
+    texts = [value for value in given.values() if isinstance(value, str)]
+    if shell and len(texts) == 1:  # under whatever name, there is nothing else that could be the command
+        return read_line(texts[0])
     return Line(changes=True) if shell else None
 
 

@@ -4,6 +4,7 @@
 was made for the first time, and how many messages in a row, counted backwards from the newest, show one shape.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from proxy.counting import is_bookkeeping, judged
@@ -85,3 +86,23 @@ def answered(entry: Entry) -> bool:
 def alike(policy: Policy, trail: Trail, one: Entry, other: Entry) -> bool:
     """Whether two calls go the same way: one tool and, where that is a shell, one program."""
     return one.name == other.name and deed(policy, trail, one).program == deed(policy, trail, other).program
+
+
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_LONGEST_READ = 4_096  # characters of arguments
+
+
+def foreseen(coming: Entry, row: Sequence[Entry]) -> bool:
+    """Whether a call about to be made has to be expected to end like those of a row: it is one of them, or says nothing they did not.
+
+    Letters and digits that drift say nothing. A new word may be the option that was missing, and a word left out that all of them had may
+    be what was wrong: such a call may be the way out.
+    """
+    if any(entry.call == coming.call for entry in row):
+        return True
+    said = [_words(entry) for entry in row]
+    return bool(said) and frozenset.intersection(*said) <= _words(coming) <= frozenset.union(*said)
+
+
+def _words(entry: Entry) -> frozenset[str]:
+    return frozenset(_WORD.findall((entry.arguments or "")[:_LONGEST_READ].lower()))

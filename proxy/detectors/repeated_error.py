@@ -11,7 +11,7 @@ from proxy.counting import LATELY, Tally, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import FAILED
 from proxy.policy import Policy
-from proxy.progress import alike, answered, changed_anew, first_made, streak
+from proxy.progress import alike, answered, changed_anew, first_made, foreseen, streak
 from proxy.trail import Entry, Trail
 
 
@@ -33,7 +33,7 @@ class RepeatedError:
         found = []
         for before in _last_failures(trail):
             again = [entry for entry in calls if judged(policy, entry) and alike(policy, trail, entry, before)]
-            found.append(self._finding(trail, policy, before, again) if again else None)
+            found.append(self._coming(trail, policy, before, again) if again else None)
         return [finding for finding in found if finding is not None and finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
@@ -41,6 +41,12 @@ class RepeatedError:
             return False
         found = [self._finding(trail, policy, entry, [entry]) for entry in _last_failures(trail) if judged(policy, entry)]
         return any(finding is not None and finding.stops for finding in found)
+
+    def _coming(self, trail: Trail, policy: Policy, sample: Entry, calls: Sequence[Entry]) -> Finding | None:
+        """A call that was never made counts only where it has to be expected to fail like the others: it may be the way out."""
+        row = [entry for at in _streak(trail, policy, sample) for entry in trail.steps[at].calls if _same(entry, sample)]
+        again = [entry for entry in calls if foreseen(entry, row)]
+        return self._finding(trail, policy, sample, again) if again else None
 
     def _finding(self, trail: Trail, policy: Policy, sample: Entry, coming: Sequence[Entry]) -> Finding | None:
         """None while all the calls are one: repeating one call is another shape."""

@@ -12,7 +12,7 @@ from proxy.counting import Tally
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, EXITED, FAILED
 from proxy.policy import Policy
-from proxy.progress import alike, streak, worldly
+from proxy.progress import alike, foreseen, streak, worldly
 from proxy.trail import Entry, Trail
 
 _SAME = 3  # equal complaints of one tool from which the next is expected
@@ -60,10 +60,11 @@ class ToolFailures:
 
 
 def _hopeless(trail: Trail, policy: Policy, entry: Entry, failed: Sequence[Entry]) -> bool:
-    """Whether a call about to be made has to be expected to fail too: one of the row again, or of a tool that complained of one thing."""
+    """Whether a call about to be made has to be expected to fail too: one of the row again, or like those of a tool that complained of one thing."""
     before = [other for other in failed if alike(policy, trail, other, entry)]
     complaints = Counter(other.error for other in before)
-    return any(other.call == entry.call for other in before) or max(complaints.values(), default=0) >= _SAME
+    often = [other for other in before if complaints[other.error] >= _SAME]
+    return any(other.call == entry.call for other in before) or foreseen(entry, often)
 
 
 def _failed(entry: Entry) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from proxy.effects import Effect, Offer
 from proxy.outcomes import FAILED, VOID, WAITING
 from proxy.policy import Policy, ToolRule
-from proxy.progress import Look, alike, awaited, changed_anew, deed, first_made, streak, waits, worldly
+from proxy.progress import Look, alike, awaited, changed_anew, deed, first_made, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Step, Trail
 from tests.trails import call, trail
 
@@ -120,3 +120,23 @@ def test_calls_that_go_the_same_way() -> None:
     assert alike(STANDARD, now, ls, more)
     assert not alike(STANDARD, now, ls, rm)
     assert not alike(STANDARD, now, made("a"), made("b"))
+
+
+@pytest.mark.parametrize(
+    ("row", "coming", "expected"),
+    [
+        (["cat a1", "cat a2"], "cat a3", True),
+        (['{"q": "one"}', '{"q": "two"}'], '{"q": "two one"}', True),
+        (["cut -d one", "cut -d two -f"], "cut -d two --complement", False),
+        (["for x in one", "for x in two"], "one two", False),
+        (["same"], "same", True),
+        ([], "anything", False),
+        ([None, None], None, True),
+        (["x" * 5_000 + " one", "x" * 5_000 + " two"], "x" * 5_000 + " three", True),
+    ],
+    ids=["a number", "known words", "a new word", "words left out", "made before", "no row", "arguments gone", "beyond what is read"],
+)
+def test_what_has_to_be_expected_of_a_call(row: list[str | None], coming: str | None, expected: bool) -> None:
+    """By the words of its arguments: all that the others have in common, and none that they do not have."""
+    entries = [made("bash", arguments, 1 if arguments == "same" else 10 + at) for at, arguments in enumerate(row)]
+    assert foreseen(made("bash", coming, 1), entries) is expected

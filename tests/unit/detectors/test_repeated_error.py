@@ -99,6 +99,26 @@ def test_another_program_is_not_expected_to_fail() -> None:
     assert loop.step(failing(50)).decision == "stop"
 
 
+@pytest.mark.parametrize(
+    ("row", "way_out"),
+    [
+        ([f"for f in *; do md5sum $f | head -{n} done" for n in range(7)], "md5sum * | head -1"),
+        ([f"find . -exec stat -c %y {{}} {end}" for end in ("+", ";", "\\;", "+;", "+ ;", "", "; +")], "find . -printf %t"),
+        ([f"grep -r -l {n} *" for n in range(7)], "grep -r -l -m 1 --include *.py 3 *"),
+    ],
+    ids=["what all had is left out", "another option", "one more option"],
+)
+def test_a_call_that_may_be_the_way_out_goes_through(row: list[str], way_out: str) -> None:
+    """It was never made: if it fails all the same, its result stops the run, and if it works, the run goes on."""
+    error = "Error: syntax error: unexpected end of file"
+    worked = agent(ALONE)
+    assert worked.play([*(bash(command, error) for command in row), bash(way_out, "73f369633560985902e921f25f4c719e")])[-1] == "ok"
+    assert worked.step(bash(row[0], error)).decision == "ok"
+    failed = agent(ALONE)
+    assert failed.play([*(bash(command, error) for command in row), bash(way_out, error)])[-1] == "ok"
+    assert failed.step("done").decision == "stop"
+
+
 def test_two_tools_fail_apart() -> None:
     """Each has its own count; both are looked at in one message."""
     assert rungs(ALONE, [together(refused(n), search(f"{n}", "Error: offline, try again later")) for n in range(12)]) == (4, 8)
