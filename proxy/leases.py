@@ -19,9 +19,7 @@ _AT_ONCE = 64
 class Leases:
     """All of a process. ttl: as of `Sessions`. later: runs something in so many seconds, as an event loop's `call_later` does."""
 
-    def __init__(
-        self, store: Store, ttl: float, later: Callable[[float, Callable[[], object]], asyncio.TimerHandle] | None = None
-    ) -> None:
+    def __init__(self, store: Store, ttl: float, later: Callable[[float, Callable[[], object]], asyncio.TimerHandle] | None = None) -> None:
         self._store = store
         self._ttl = ttl
         self._later = later

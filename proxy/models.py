@@ -254,6 +254,11 @@ class Allowance(msgspec.Struct, frozen=True, gc=False):
     per: str = ""
     resets_at: float | None = None
 
+    @property
+    def passes(self) -> bool:
+        """Whether nothing is used up: as many as may be are under way at once, and one that ends makes room."""
+        return self.unit in ("calls", "sessions") and self.limit > 0
+
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """The `lastcall` object of a stop or refusal, field by field as clients see it (None where it does not apply).

@@ -233,7 +233,8 @@ def _way_on(reason: Reason, budget: Allowance | None) -> str:
 
 def stopped_message(cause: str, reason: Reason, budget: Allowance | None = None) -> str:
     """The same in a sentence for the `message` of an error or of the `lastcall` object, and what to do."""
-    return f"Stopped by Lastcall: {cause}. {_way_on(reason, budget)}"
+    who = "Held back" if budget is not None and budget.passes else "Stopped"
+    return f"{who} by Lastcall: {cause}. {_way_on(reason, budget)}"
 
 
 def local_message(cause: str, reason: Reason, budget: Allowance | None = None) -> str:

@@ -12,10 +12,11 @@ import msgspec
 from proxy.bill import Bill
 from proxy.client import Client, ClientGone
 from proxy.dialects import Dialect
+from proxy.engine import NOT_NOW
 from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import UnjudgedEnded
 from proxy.exchange import Setting, Way
-from proxy.exchange.closing import JSON, NO_RETRY
+from proxy.exchange.closing import JSON, NO_RETRY, retry_after
 from proxy.identity import Tighten
 from proxy.metering import charge_of, is_charged, is_stored, models_named
 from proxy.models import Action, Allowance, Notice
@@ -141,9 +142,10 @@ class Passage:
             spent=budget.spent,
             resets_at=budget.resets_at,
         )
-        self._status = 400
-        told = [JSON, NO_RETRY, (b"x-lastcall-action", b"refuse"), (b"x-lastcall-reason", budget.reason.encode())]
-        await self._client.whole(400, told, self._dialect.error(400, f"lastcall_{budget.reason}", message, notice))
+        self._status = status = NOT_NOW if budget.passes else 400
+        again = retry_after(budget, self._set.new_id()) if budget.passes else NO_RETRY
+        told = [JSON, again, (b"x-lastcall-action", b"refuse"), (b"x-lastcall-reason", budget.reason.encode())]
+        await self._client.whole(status, told, self._dialect.error(status, f"lastcall_{budget.reason}", message, notice))
 
     def _way(self, tenant: Tenant) -> Way:
         kind = next((name for start, name in _PATH_DIALECTS.items() if self._path.startswith(start)), self._dialect.name)

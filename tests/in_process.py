@@ -85,6 +85,20 @@ class ScriptedResponse(Response):
 Answer = Response | Exception | Callable[[], Awaitable[Response]]
 
 
+class Slow:
+    """An answer that is given when the test says so. asked: set once the upstream has the request."""
+
+    def __init__(self, answer: Response) -> None:
+        self.asked = asyncio.Event()
+        self.done = asyncio.Event()
+        self._answer = answer
+
+    async def __call__(self) -> Response:
+        self.asked.set()
+        await self.done.wait()
+        return self._answer
+
+
 @dataclass
 class Sent:
     """One request as the upstream got it."""

@@ -78,7 +78,7 @@ def stream_error(code: str, message: str, notice: Notice | None) -> bytes:
 
 def error(status: int, code: str, message: str, notice: Notice | None) -> bytes:
     """The body of an error response."""
-    kind = "upstream_error" if status >= 500 else "invalid_request_error"
+    kind = "upstream_error" if status >= 500 else "rate_limit_error" if status == 429 else "invalid_request_error"
     return encode(_error(kind, code, message) | lastcall.member(notice))
 
 

@@ -5,7 +5,7 @@ came of it. All three are pure: the record they change is the caller's own copy,
 `Case.take` and `conclude` again on what stands in the store now.
 """
 
-from proxy.engine.admission import admit, edits_again, edits_of
+from proxy.engine.admission import NOT_NOW, admit, edits_again, edits_of
 from proxy.engine.case import Admission, Case, Flaw, Result, Serve, Verdict
 from proxy.engine.flaw import repair_of, repaired, watch_of
 from proxy.engine.notice import notice_of
@@ -13,6 +13,7 @@ from proxy.engine.outcome import conclude
 from proxy.engine.verdict import judge, runaway
 
 __all__ = [
+    "NOT_NOW",
     "Admission",
     "Case",
     "Flaw",

@@ -20,6 +20,7 @@ from proxy.trail import History, Trail
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
 ERROR_LADDER = (400, 401, 404)
+NOT_NOW = 429  # clients send the request again; of a run that is over, many would for ever
 REPEAT_SHOWN_FROM = 3  # the second repeat
 
 
@@ -78,6 +79,8 @@ def _weigh(plan: Admission, case: Case, counts: Tally, spending: Spending) -> Ad
 def _refused(plan: Admission, budget: Allowance) -> Admission:
     plan.serve = Serve.LOCAL
     plan.end_for(budget, Action.REFUSE)
+    if plan.waits:
+        plan.status = NOT_NOW
     return plan
 
 

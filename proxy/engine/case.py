@@ -95,6 +95,11 @@ class Admission(msgspec.Struct, gc=False):
     mended: bool = False
     status: int = 400
 
+    @property
+    def waits(self) -> bool:
+        """Whether the request is only refused for now: the run goes on when it is sent again."""
+        return self.action is Action.REFUSE and self.budget is not None and self.budget.passes
+
     def mend_for(self, flaw: "Flaw", *, answered: bool) -> None:
         """An answer is changed for its flaw, and the run goes on. answered: by one that the model gave when it was asked again.
 

@@ -12,7 +12,7 @@ from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting
 from proxy.finishing import closing_call, closing_tool
 from proxy.markup import leaked
-from proxy.models import Action, Answer, Choice, Reason, ToolCall
+from proxy.models import Action, Allowance, Answer, Choice, Reason, ToolCall
 from proxy.nudge import cut_line, joined, local_message, stop_line
 from proxy.policy import OnStop
 from proxy.turns import known_tools
@@ -139,6 +139,9 @@ class Closing:
     async def local(self) -> None:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
         course, plan = self._course, self._course.plan
+        if plan.waits:
+            await self._not_now()
+            return
         if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
             text = local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget)
             finish = self._finish_call(text)
@@ -150,6 +153,13 @@ class Closing:
         self._end(full=True, blocked=True, answered=False)
         body = course.dialect.error(plan.status, f"lastcall_{plan.reason}", notice.message, notice)
         await self._reply.whole(plan.status, [JSON, NO_RETRY], body)
+
+    async def _not_now(self) -> None:
+        """An error that says when to send the same request again. The run has not ended, whatever the policy does at its end."""
+        plan, notice = self._course.plan, self._course.notice()
+        self._end(full=False, answered=False)
+        body = self._course.dialect.error(plan.status, f"lastcall_{plan.reason}", notice.message, notice)
+        await self._reply.whole(plan.status, [JSON, retry_after(plan.budget, self._set.new_id())], body)
 
     def _finish_call(self, text: str) -> ToolCall | None:
         """The call that says `text` to an agent whose run ends by a tool alone."""
@@ -181,6 +191,15 @@ class Closing:
         started = course.spoken is not None
         tail = course.dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices, sent=course.sent)
         await reply.write(tail, more=False)
+
+
+def retry_after(budget: Allowance | None, id: str) -> tuple[bytes, bytes]:
+    """The header field that says when to come again: for a call when others may have ended, for a session when others are idle.
+
+    id: one of a process's ids, which are counted: it spreads a crowd out, that it does not come back at one moment.
+    """
+    soonest, spread = (1, 5) if budget is None or budget.unit == "calls" else (30, 29)  # primes: ids are taken several at a time
+    return b"retry-after", b"%d" % (soonest + int(id[-8:], 16) % spread)
 
 
 def _beyond(said: str, text: str) -> str:

@@ -317,7 +317,7 @@ class Exchange:
             warning=plan.warning,
             stop=plan.stop,
             dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
-            ended_for=plan.reason if plan.action in (Action.STOP, Action.REFUSE) else None,
+            ended_for=plan.reason if plan.action in (Action.STOP, Action.REFUSE) and not plan.waits else None,
             said=choices[0] if choices else None,
             given=self._course.given,
         )

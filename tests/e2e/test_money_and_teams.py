@@ -73,7 +73,7 @@ async def test_a_teams_money_is_a_ceiling(upstream: Upstream, http: aiohttp.Clie
 
 
 async def test_so_many_requests_of_a_team_at_once(upstream: Upstream, http: aiohttp.ClientSession, either_store: str) -> None:
-    """One more is refused while they last, and served when one has ended."""
+    """One more is told to come again while they last, and served when one has ended."""
     gate = asyncio.Event()
 
     def model(asked: Asked) -> Reply:
@@ -95,8 +95,9 @@ async def test_so_many_requests_of_a_team_at_once(upstream: Upstream, http: aioh
         await asyncio.gather(*under_way)
         (served,) = await one_each(http, proxy.v1, 1, stream=True)
 
-    assert (refused.action, refused.headers["x-lastcall-reason"]) == ("refuse", "team_budget")
-    assert refused.lastcall is not None and "limit of 2 requests at once" in refused.lastcall["message"]
+    assert (refused.status, refused.action, refused.headers["x-lastcall-reason"]) == (429, "refuse", "team_budget")
+    assert "retry-after" in refused.headers and "x-should-retry" not in refused.headers
+    assert refused.error is not None and "limit of 2 requests at once" in refused.error["message"]
     assert (served.action, len(upstream.asked)) == ("allow", 3)
 
 

@@ -16,7 +16,7 @@ from proxy.prices import Price, Prices, rates_of
 from proxy.store import Account
 from proxy.store.contract import Usage
 from proxy.tenants import Tenants
-from tests.in_process import Answer, Conversation, Proxy, ScriptedResponse, answer, request
+from tests.in_process import Answer, Conversation, Proxy, ScriptedResponse, Slow, answer, request
 
 BODY = b'{"model": "m", "input": "hello"}'
 USED = b'{"data": [], "usage": {"prompt_tokens": 8, "total_tokens": 8}}'
@@ -168,6 +168,23 @@ async def test_calls_of_this_kind_are_no_sessions() -> None:
         team = {"keys": [digest_of("k")], name: 0}
         served.setting.tenants = Tenants(Config.model_validate({"teams": {"red": team}}), zone=UTC, prices=Prices({}, {}))
         assert (await ask(served)).status == place
+
+
+async def test_too_many_at_once_are_told_to_come_again() -> None:
+    """As on judged routes."""
+    slow = Slow(ScriptedResponse(USED))
+    served = proxy(slow)
+    team = {"keys": [digest_of("k")], "concurrent_requests": 1}
+    served.setting.tenants = Tenants(Config.model_validate({"teams": {"red": team}}), zone=UTC, prices=Prices({}, {}))
+    first = asyncio.create_task(ask(served))
+    await slow.asked.wait()
+    refused = await ask(served)
+    slow.done.set()
+
+    assert (await first).status == 200
+    assert (refused.status, refused.json["error"]["code"]) == (429, "lastcall_team_budget")
+    assert int(refused.headers["retry-after"]) in range(1, 6)
+    assert "x-should-retry" not in refused.headers
 
 
 async def test_a_model_without_a_price_is_refused_where_the_policy_says_so() -> None:

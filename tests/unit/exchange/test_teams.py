@@ -1,5 +1,6 @@
 """Exchanges of teams: who is let in, under whose rules, and that teams share nothing."""
 
+import asyncio
 from datetime import UTC
 from typing import Any
 
@@ -10,7 +11,7 @@ from proxy.exchange import Way
 from proxy.keys import digest_of
 from proxy.prices import Prices
 from proxy.tenants import Tenants
-from tests.in_process import Proxy, ScriptedUpstream, answer, called, looping, request
+from tests.in_process import Proxy, ScriptedUpstream, Slow, answer, called, looping, request
 
 
 def tenants(**teams: dict[str, Any]) -> Tenants:
@@ -62,6 +63,47 @@ async def test_a_teams_rules_are_those_of_its_exchanges() -> None:
     assert [conversation.status for conversation in red + blue] == [200, 400, 200, 200]
     assert red[1].json["error"]["code"] == "lastcall_step_budget"
     assert [conversation.lastcall["step"] for conversation in [*red[:1], *blue]] == ["1/1", "1", "2"]
+
+
+@pytest.mark.parametrize("on_stop", ["wrap_up", "message", "error"])
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize(("limit", "session", "seconds"), [("requests", "s", range(1, 6)), ("sessions", "t", range(30, 59))])
+async def test_too_many_at_once_is_told_to_come_again(limit: str, session: str, seconds: range, streamed: bool, on_stop: str) -> None:
+    """With 429 and a time, spread so that a crowd does not come back at once; whatever the policy does at a run's end, it is none.
+
+    Asking again is no loop and no insisting: it is served as soon as there is room.
+    """
+    slow = Slow(answer("hi"))
+    rules = {f"concurrent_{limit}": 1, "policy": {"on_stop": on_stop}}
+    proxy = Proxy(slow, answer("hi"), tenants=tenants(red=rules))
+    first = asyncio.create_task(proxy.ask(request(), x_lastcall_key="red", x_lastcall_session="s"))
+    await slow.asked.wait()
+    body = request(looping(2), stream=streamed)  # one repeat more and the model is told
+    refused = [await proxy.ask(body, x_lastcall_key="red", x_lastcall_session=session) for _ in range(4)]
+    slow.done.set()
+    await first
+    proxy.clock.now += 301  # then the first session is there no more
+    served = await proxy.ask(body, x_lastcall_key="red", x_lastcall_session=session)
+
+    assert [conversation.status for conversation in refused] == [429] * 4
+    assert all(int(conversation.headers["retry-after"]) in seconds for conversation in refused)
+    assert len({conversation.headers["retry-after"] for conversation in refused}) == 4
+    assert "x-should-retry" not in refused[0].headers
+    assert (refused[0].lastcall["action"], refused[0].lastcall["reason"]) == ("refuse", "team_budget")
+    error = refused[0].json["error"]
+    assert (error["type"], error["code"]) == ("rate_limit_error", "lastcall_team_budget")
+    assert f"limit of 1 {limit} at once is reached. Try again when others have ended." in error["message"]
+    assert (served.status, served.lastcall["action"]) == (200, "allow")
+    assert all(not entry.book.stop for entry in proxy.store._sessions.values())
+
+
+async def test_none_at_once_is_no_matter_of_time() -> None:
+    """Who comes again would come for ever."""
+    proxy = Proxy(tenants=tenants(red={"concurrent_requests": 0, "policy": {"on_stop": "error"}}))
+    conversation = await proxy.ask(request(), x_lastcall_key="red")
+
+    assert (conversation.status, conversation.headers["x-should-retry"]) == (400, "false")
+    assert "retry-after" not in conversation.headers
 
 
 @pytest.mark.parametrize("named", [True, False])
