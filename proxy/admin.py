@@ -14,15 +14,21 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 
 from proxy import __version__
-from proxy.client import Receive, Scope, Send
-from proxy.desk import MOST_LISTED, Desk, Raise
+from proxy.client import Message, Receive, Scope, Send
+from proxy.desk import MOST_LISTED, Desk, Raise, TeamRaise
 from proxy.errors import BadRequest, ProxyError
 from proxy.events import OperatorAction
 from proxy.keys import KeyRing, caller_of, digest_of
+from proxy.pardon import MOST_ALLOWED
 from proxy.views import PolicyView, SessionPage, SessionView, TeamView, UsageRow
 
 PREFIX = "/admin"
-_OPEN = frozenset({"/openapi.json", "/docs"})  # what the routes are is no secret
+_OPEN = "/openapi.json"  # what the routes are is no secret
+_ALONE = (  # an answer is data: a browser is to run, show and keep nothing of it
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
 _OPERATOR = "operator"
 _COLUMNS = ("day", "model", "steps", "input_tokens", "output_tokens", "cost_usd")
 _ABOUT = """Look at sessions, teams and rules, and change what a session may do. Every replica acts by a change at its next request.
@@ -32,6 +38,9 @@ gives it, or by the name that its client uses, if no other session has it (`team
 
 _Session = Annotated[str, Path(description="Its key (32 hexadecimal digits), or its name.")]
 _Team = Annotated[str | None, Query(description="Only the session of that name in this team.")]
+_Calls = Annotated[
+    list[str], Query(max_length=MOST_ALLOWED, description="Fingerprints of calls; by default those of the loop it was stopped for.")
+]
 
 
 def ring_of(digest: str | None) -> KeyRing | None:
@@ -52,11 +61,17 @@ class Guarded:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
         if ring is None:
             raise HTTPException(404)
-        if path in _OPEN or ring.team_of(caller_of(headers)) is not None:
-            await self._app(scope, receive, send)
+
+        async def alone(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_ALONE]
+            await send(message)
+
+        if path == _OPEN or ring.team_of(caller_of(headers)) is not None:
+            await self._app(scope, receive, alone)
             return
         message = "this takes the operator's key (server.admin_key): send it in 'authorization' as a bearer token, or in 'x-lastcall-key'"
-        await _error(401, "lastcall_unknown_key", message)(scope, receive, send)
+        await _error(401, "lastcall_unknown_key", message)(scope, receive, alone)
 
 
 def admin_app(desk: Callable[[], Desk]) -> FastAPI:
@@ -65,6 +80,7 @@ def admin_app(desk: Callable[[], Desk]) -> FastAPI:
         title="Lastcall for operators",
         version=__version__,
         description=_ABOUT,
+        docs_url=None,
         redoc_url=None,
         dependencies=[Depends(HTTPBearer(auto_error=False, description="server.admin_key"))],
     )
@@ -125,7 +141,7 @@ def _add_changes(app: FastAPI, desk: Callable[[], Desk]) -> None:
     async def allow(
         session: _Session,
         who: _Who,
-        call: Annotated[list[str], Query(description="Fingerprints of calls; by default those of the loop it was stopped for.")] = [],  # noqa: B006
+        call: _Calls = [],  # noqa: B006
         team: _Team = None,
     ) -> SessionView:
         """Let a call that was stopped wrongly through once, without counting it; the run goes on."""
@@ -142,6 +158,11 @@ def _add_teams(app: FastAPI, desk: Callable[[], Desk]) -> None:
     async def team(team: str) -> TeamView:
         """What a team spends now."""
         return await desk().team(team)
+
+    @app.post("/teams/{team}/raise")
+    async def raised(team: str, who: _Who, limits: Annotated[TeamRaise, Body()]) -> TeamView:
+        """Put other limits of its budgets in force, until the windows that they are for end; also lower ones."""
+        return await desk().raise_team(team, limits, who)
 
     @app.get("/teams/{team}/usage", response_model=list[UsageRow], responses={200: {"content": {"text/csv": {}}}})
     async def usage(
@@ -162,7 +183,7 @@ def _add_teams(app: FastAPI, desk: Callable[[], Desk]) -> None:
         _: Annotated[str | None, Header(alias="x-lastcall-team-key")] = None,
     ) -> PolicyView:
         """The rules in force for a team, or a team's key, and a model."""
-        return desk().policy({"x-lastcall-key": request.headers.get("x-lastcall-team-key", "")}, team, model)
+        return await desk().policy({"x-lastcall-key": request.headers.get("x-lastcall-team-key", "")}, team, model)
 
 
 def csv_of(rows: list[UsageRow]) -> str:

@@ -6,8 +6,9 @@ Every change is in the store before its answer is given, so that each replica se
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -27,11 +28,13 @@ from proxy.views import (
     SessionView,
     TeamView,
     UsageRow,
+    hashed,
     policy_values,
     price_values,
     row_of,
     session_view,
     team_view,
+    unit_name,
     usage_rows,
 )
 
@@ -43,6 +46,9 @@ _HASHED = re.compile(r"[0-9a-f]{16}")
 _DIALECTS = ("chat", "responses", "messages")
 _LARGEST = 2**53  # what the store counts exactly
 _LONGEST = 3650 * 86_400.0
+_MOST_TRIES = 20
+_NOTHING: Mapping[str, object] = {}
+_AS_WRITTEN = {"extra": "forbid"}  # a limit that is misspelt is no limit: say so
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Raise:
 
     deadline: seconds after the session's start. restore: forget what was raised before.
     """
+
+    __pydantic_config__: ClassVar[Mapping[str, object]] = _AS_WRITTEN
 
     steps: int | None = None
     tokens: int | None = None
@@ -61,6 +69,24 @@ class Raise:
     restore: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TeamRaise:
+    """Limits of a team's budgets, each in force until its window ends; what is left out stays.
+
+    per: the window of the budgets, where the team has several of one unit. restore: forget what was raised before.
+    """
+
+    __pydantic_config__: ClassVar[Mapping[str, object]] = _AS_WRITTEN
+
+    per: Literal["minute", "hour", "day", "week", "month"] | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    input: int | None = None
+    output: int | None = None
+    cost_usd: float | None = None
+    restore: bool = False
+
+
 class Found(msgspec.Struct, frozen=True):
     """A session that was looked up. name: where it was asked for by name."""
 
@@ -68,6 +94,10 @@ class Found(msgspec.Struct, frozen=True):
     name: str | None
     team: str
     peeked: Peeked
+
+
+Decide = Callable[[Peeked, Record], Amendment]
+"""What to change about a session as it stands."""
 
 
 class Desk:
@@ -117,52 +147,85 @@ class Desk:
         keys = Keys(await self._store.secret())
         return usage_rows(await self._store.usage(keys.ledger(name), days))
 
-    def policy(self, headers: Mapping[str, str], team: str | None, model: str) -> PolicyView:
+    async def policy(self, headers: Mapping[str, str], team: str | None, model: str) -> PolicyView:
         """The rules for a team's requests to a model. headers: show the team's key, where no team is named."""
         setting = self._setting()
         tenant = setting.tenants.of(headers) if team is None else self._team(team)
         ways = {dialect: next((way.name for way in setting.ways_of(tenant) if way.serves(dialect, model)), None) for dialect in _DIALECTS}
         price = tenant.price(model, next((name for name in ways.values() if name is not None), ""))
         allowed, counted = tenant.may_use(model), tenant.label(model)
-        return PolicyView(tenant.name, model, allowed, counted, ways, price_values(price), policy_values(tenant.policy(model)))
+        limits = (await self.team(tenant.name)).limits if tenant.name else []
+        return PolicyView(tenant.name, model, allowed, counted, ways, price_values(price), limits, policy_values(tenant.policy(model)))
 
     # ---- changing
 
     async def mark(self, session: str, team: str | None, action: OperatorAction, who: str) -> SessionView:
         """Pauses, stops or resumes."""
-        found = await self._find(session, team)
         marks = {OperatorAction.PAUSE: Mark.PAUSED, OperatorAction.STOP: Mark.STOPPED, OperatorAction.RESUME: Mark.NONE}
-        return await self._amend(found, Amendment(mark=marks[action]), action, who)
+        return await self._change(session, team, action, who, lambda _, __: Amendment(mark=marks[action]))
 
     async def reset(self, session: str, team: str | None, who: str) -> SessionView:
         """Begins anew: nothing spent, nothing counted, no stop. A pause stays."""
-        found = await self._find(session, team)
-        before = pardon_of(found.peeked.note)
-        pardon = msgspec.structs.replace(before, reset=_number(found.peeked.now, before.reset), calls=())
-        mark = Mark.NONE if found.peeked.mark is Mark.STOPPED else None
-        return await self._amend(found, Amendment(reset=True, mark=mark, note=note_of(pardon), lift=True), OperatorAction.RESET, who)
+
+        def decide(peeked: Peeked, _: Record) -> Amendment:
+            before = pardon_of(peeked.note)
+            pardon = before.with_reset(_number(peeked.now, before.reset))
+            mark = Mark.NONE if peeked.mark is Mark.STOPPED else None
+            return Amendment(reset=True, mark=mark, note=note_of(pardon), lift=True)
+
+        return await self._change(session, team, OperatorAction.RESET, who, decide)
 
     async def raised(self, session: str, team: str | None, limits: Raise, who: str) -> SessionView:
         """Puts limits in force in the place of the configuration's."""
-        ceilings = _ceilings(limits)
-        found = await self._find(session, team)
-        lift = found.peeked.stop in BUDGET_REASONS
-        amendment = Amendment(raised=ceilings, deadline=limits.deadline, restore=limits.restore, lift=lift)
-        return await self._amend(found, amendment, OperatorAction.RAISE, who)
+        ceilings = ceilings_of(*_amounts(limits, also=limits.deadline))
+
+        def decide(peeked: Peeked, _: Record) -> Amendment:
+            lift = peeked.stop in BUDGET_REASONS
+            return Amendment(raised=ceilings, deadline=limits.deadline, restore=limits.restore, lift=lift)
+
+        return await self._change(session, team, OperatorAction.RAISE, who, decide, change=_named(limits))
 
     async def allow(self, session: str, team: str | None, calls: Sequence[str], who: str) -> SessionView:
         """Lets calls through once more: those named by their fingerprints, else those for which a run stands stopped."""
-        found = await self._find(session, team)
-        record = await self._record(found.peeked)
-        chosen = [_fingerprint(call) for call in calls] if calls else _stopped_calls(record, session)
-        before = pardon_of(found.peeked.note)
-        pardon = msgspec.structs.replace(before, allowed=_number(found.peeked.now, before.allowed), calls=tuple(chosen))
-        return await self._amend(found, Amendment(note=note_of(pardon), lift=True), OperatorAction.ALLOW, who)
+        named = [_fingerprint(call) for call in calls]
+        chosen: list[str] = []
 
-    async def _amend(self, found: Found, amendment: Amendment, action: OperatorAction, who: str) -> SessionView:
-        amended = await self._store.amend(Account(found.key), amendment, self._ttl)
-        self._emit(OperatorActed(action, who, found.key.hex(), found.name or "", found.team))
-        return await self._view(found, amended)
+        def decide(peeked: Peeked, record: Record) -> Amendment:
+            calls = named or _stopped_calls(record, session)
+            chosen[:] = map(hashed, calls)
+            before = pardon_of(peeked.note)
+            return Amendment(note=note_of(before.with_allowed(calls, _number(peeked.now, before.allowed))), lift=True)
+
+        return await self._change(session, team, OperatorAction.ALLOW, who, decide, change={"calls": chosen})
+
+    async def raise_team(self, name: str, limits: TeamRaise, who: str) -> TeamView:
+        """Puts limits of a team's budgets in force in the place of the configuration's, each until its window ends."""
+        amounts = _amounts(limits)
+        account = self._account(Keys(await self._store.secret()), self._team(name))
+        raised = _in_their_windows(name, account.ceilings or (), ceilings_of(*amounts), limits.per)
+        amended = await self._store.amend(account, Amendment(raised=raised, restore=limits.restore), self._ttl)
+        self._emit(OperatorActed(OperatorAction.RAISE, who, "", team=name, change=_named(limits)))
+        return team_view(name, account, amended)
+
+    async def _change(
+        self, session: str, team: str | None, action: OperatorAction, who: str, decide: Decide, *, change: Mapping[str, object] = _NOTHING
+    ) -> SessionView:
+        """Decides on a session as it stands, once more whenever somebody else has changed it meanwhile: no change undoes another."""
+        found = await self._find(session, team)
+        for _ in range(_MOST_TRIES):
+            amendment = decide(found.peeked, await self._record(found.peeked))
+            seen = msgspec.structs.replace(amendment, seen=found.peeked.stamp)
+            amended = await self._store.amend(Account(found.key), seen, self._ttl)
+            if amended is not None:
+                self._emit(OperatorActed(action, who, found.key.hex(), found.name or "", found.team, change))
+                return await self._view(found, amended)
+            (peeked,) = await self._store.peek([Account(found.key)])
+            if peeked is None:
+                raise _unknown(session)
+            found = msgspec.structs.replace(found, peeked=peeked)
+        raise BadRequest(
+            f"session {session[:100]!r} is changed by others all the time: try again", status=409, code="lastcall_changed_meanwhile"
+        )
 
     async def _view(self, found: Found, peeked: Peeked) -> SessionView:
         return session_view(found.key, found.name, peeked, await self._record(peeked))
@@ -251,18 +314,36 @@ def _fingerprint(call: str) -> int:
     return int(call, 16)
 
 
-def _ceilings(limits: Raise) -> tuple[Ceiling, ...]:
-    """Raises `BadRequest` for a limit that cannot be."""
-    for name in ("steps", "tokens", "input", "output", "cost_usd", "deadline"):
-        value = getattr(limits, name)
+def _named(limits: Raise | TeamRaise) -> dict[str, object]:
+    """What was asked for, for the log."""
+    return {name: value for name, value in asdict(limits).items() if value is not None and value is not False}
+
+
+def _amounts(limits: Raise | TeamRaise, *, also: float | None = None) -> tuple[int | None, int | None, int | None, int | None, int | None]:
+    """Steps, input, output, tokens and nano-dollars. also: a deadline. Raises `BadRequest` for what cannot be, and for nothing."""
+    cost = limits.cost_usd
+    tokens = {"input": limits.input, "output": limits.output, "tokens": limits.tokens}
+    asked = {"steps": limits.steps, **tokens, "cost_usd": cost, "deadline": also}
+    for name, value in asked.items():
         most = _LONGEST if name == "deadline" else _LARGEST / 1e9 if name == "cost_usd" else _LARGEST
         if value is not None and not 0 <= value <= most:
             raise BadRequest(f"{name} is {value!r}; use a number from 0 (none at all) to {most:.15g}")
-    cost = None if limits.cost_usd is None else round(limits.cost_usd * 1e9)
-    ceilings = ceilings_of(limits.steps, limits.input, limits.output, limits.tokens, cost)
-    if not ceilings and limits.deadline is None and not limits.restore:
-        raise BadRequest("nothing to raise: name a limit, such as steps, tokens, cost_usd or deadline, or restore")
-    return ceilings
+    if not limits.restore and all(value is None for value in asked.values()):
+        raise BadRequest("nothing to raise: name a limit, such as steps, tokens or cost_usd, or restore")
+    return limits.steps, limits.input, limits.output, limits.tokens, None if cost is None else round(cost * 1e9)
+
+
+def _in_their_windows(team: str, budgets: Sequence[Ceiling], raised: Sequence[Ceiling], per: str | None) -> tuple[Ceiling, ...]:
+    """Limits in the windows of a team's budgets. Raises `BadRequest` where it has no such budget, or several."""
+    placed = []
+    for one in raised:
+        fits = [budget for budget in budgets if budget.unit is one.unit and per in (None, budget.window.partition(" ")[0])]
+        if len(fits) != 1:
+            there = ", ".join(f"{unit_name(budget.unit)} per {budget.window.partition(' ')[0]}" for budget in budgets) or "none"
+            what = f"{'several budgets' if fits else 'no budget'} in {unit_name(one.unit)}{f' per {per}' if per else ''}"
+            raise BadRequest(f"team {team!r} has {what}; it has: {there}; name one, with its window in per")
+        placed.append(msgspec.structs.replace(fits[0], limit=one.limit))
+    return tuple(placed)
 
 
 def _days(first: str | None, last: str | None, today: str) -> list[str]:

@@ -1,5 +1,6 @@
 """What happened, as values: the one source of every metric and log line. No content, no keys: names, numbers and hashes."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -163,7 +164,7 @@ class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
 
 
 class OperatorAction(StrEnum):
-    """What an operator can do to a session."""
+    """What an operator can do to a session; `raise` also to a team's budgets."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -174,9 +175,10 @@ class OperatorAction(StrEnum):
 
 
 class OperatorActed(msgspec.Struct, frozen=True, gc=False):
-    """An operator changed a session. who: the beginning of the digest of the key that was shown. session: its key in hex.
+    """An operator changed a session, or a team's budgets. who: the beginning of the digest of the key that was shown.
 
-    name: what its client calls it, "" where it was asked for by key; team: as in `ExchangeEnded`.
+    session: its key in hex, "" where it is the team that was changed; name: what its client calls it, "" where it was asked for by key;
+    team: as in `ExchangeEnded`. change: the limits that were raised by their names, the fingerprints of the calls that were allowed.
     """
 
     action: OperatorAction
@@ -184,6 +186,7 @@ class OperatorActed(msgspec.Struct, frozen=True, gc=False):
     session: str
     name: str = ""
     team: str = ""
+    change: Mapping[str, object] = {}
 
 
 Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded | ConfigReloaded | OperatorActed

@@ -57,9 +57,9 @@ class Client:
         """The answer of a route that shows something."""
         return json.loads(self.text(path, query))
 
-    def change(self, session: str, action: str, query: Values, body: Values | None = None) -> Values:
-        """The session as it stands after a change."""
-        changed: Values = json.loads(self.text(f"/sessions/{quote(session, safe='')}/{action}", query, body=body, post=True))
+    def change(self, place: str, name: str, action: str, query: Values, body: Values | None = None) -> Values:
+        """The session or team of that name as it stands after a change. place: `sessions` or `teams`."""
+        changed: Values = json.loads(self.text(f"/{place}/{quote(name, safe='')}/{action}", query, body=body, post=True))
         return changed
 
 
@@ -87,6 +87,7 @@ def _reaching(command: _Command) -> _Command:
     )(command)
 
 
+_WINDOWS = ("minute", "hour", "day", "week", "month")
 _TEAM = click.option("--team", help="Look in this team only.")
 _SESSION = click.argument("session")
 
@@ -137,7 +138,7 @@ def _changing(action: str, about: str) -> None:
     @_SESSION
     @_TEAM
     def change(client: Client, as_json: bool, session: str, team: str | None) -> None:
-        _say(client.change(session, action, {"team": team}), as_json=as_json)
+        _say(client.change("sessions", session, action, {"team": team}), as_json=as_json)
 
 
 _changing("pause", "Refuse a session's requests until it is resumed.")
@@ -146,23 +147,37 @@ _changing("stop", "End a session: its requests are refused, and those of the ses
 _changing("reset", "Let a session begin anew: nothing spent, nothing counted, no stop.")
 
 
+def _limits(command: _Command) -> _Command:
+    """The options that name limits."""
+    for option in (
+        click.option("--restore", is_flag=True, help="Forget what was raised before."),
+        click.option("--cost-usd", type=click.FloatRange(0)),
+        click.option("--output", type=click.IntRange(0), help="Tokens."),
+        click.option("--input", type=click.IntRange(0), help="Tokens."),
+        click.option("--tokens", type=click.IntRange(0), help="Input and output together."),
+        click.option("--steps", type=click.IntRange(0)),
+    ):
+        command = option(command)
+    return command
+
+
+def _named(limits: Values) -> Values:
+    """The limits that were named."""
+    named = {name: value for name, value in limits.items() if value is not None and value is not False}
+    if not named:
+        raise click.UsageError("name a limit, such as --steps 300, or --restore")
+    return named
+
+
 @sessions.command("raise")
 @_reaching
 @_SESSION
 @_TEAM
-@click.option("--steps", type=click.IntRange(0))
-@click.option("--tokens", type=click.IntRange(0), help="Input and output together.")
-@click.option("--input", type=click.IntRange(0), help="Tokens.")
-@click.option("--output", type=click.IntRange(0), help="Tokens.")
-@click.option("--cost-usd", type=click.FloatRange(0))
+@_limits
 @click.option("--deadline", type=click.FloatRange(0), help="Seconds after the session's start.")
-@click.option("--restore", is_flag=True, help="Forget what was raised before.")
-def raise_(client: Client, as_json: bool, session: str, team: str | None, **limits: object) -> None:
+def raise_(client: Client, as_json: bool, session: str, team: str | None, **limits: Any) -> None:
     """Put other limits in force for a session, in the place of the configuration's and the client's."""
-    named = {name: value for name, value in limits.items() if value is not None and value is not False}
-    if not named:
-        raise click.UsageError("name a limit, such as --steps 300, or --restore")
-    _say(client.change(session, "raise", {"team": team}, named), as_json=as_json)
+    _say(client.change("sessions", session, "raise", {"team": team}, _named(limits)), as_json=as_json)
 
 
 @sessions.command()
@@ -172,12 +187,15 @@ def raise_(client: Client, as_json: bool, session: str, team: str | None, **limi
 @click.option("--call", "calls", multiple=True, help="Fingerprint of a call; by default those the session was stopped for.")
 def allow(client: Client, as_json: bool, session: str, team: str | None, calls: Sequence[str]) -> None:
     """Let a call that was stopped wrongly through once; the run goes on."""
-    _say(client.change(session, "allow", {"team": team, "call": calls}), as_json=as_json)
+    _say(client.change("sessions", session, "allow", {"team": team, "call": calls}), as_json=as_json)
 
 
 @click.group()
 def teams() -> None:
-    """Look at what teams of a running Lastcall spend, and at their rules. The operator's key comes from LASTCALL_ADMIN_KEY."""
+    """Look at what teams of a running Lastcall spend and at their rules, and raise their budgets.
+
+    The operator's key comes from LASTCALL_ADMIN_KEY.
+    """
 
 
 @teams.command("show")
@@ -190,15 +208,21 @@ def show_teams(client: Client, as_json: bool, team: str | None, model: str | Non
         raise click.UsageError("--model needs a TEAM: rules are those of one team")
     views = [client.get(f"/teams/{quote(team, safe='')}")] if team else client.get("/teams")
     rules = client.get("/policy", team=team, model=model) if model else None
-    rows = [
-        {"team": view["team"], "calls": view["calls_under_way"], "sessions": view["sessions"]} | _limit_row(limit)
-        for view in views
-        for limit in view["limits"] or [{}]
-    ]
     shown = views if rules is None else {"teams": views, "policy": rules}
-    _show_rows(rows, ("team", "calls", "sessions", *_LIMITS), shown if as_json else None)
+    _show_teams(views, shown if as_json else None)
     if rules is not None and not as_json:
         click.echo(json.dumps(rules, indent=2))
+
+
+@teams.command("raise")
+@_reaching
+@click.argument("team")
+@click.option("--per", type=click.Choice(_WINDOWS), help="Which of its budgets, where it has several in that unit.")
+@_limits
+def raise_team(client: Client, as_json: bool, team: str, per: str | None, **limits: Any) -> None:
+    """Put other limits of a team's budgets in force, until the windows that they are for end."""
+    view = client.change("teams", team, "raise", {}, _named(limits) | ({"per": per} if per else {}))
+    _show_teams([view], view if as_json else None)
 
 
 @teams.command()
@@ -220,6 +244,15 @@ def usage(client: Client, as_json: bool, team: str, first: str | None, last: str
 # ---- showing
 
 _LIMITS = ("unit", "limit", "spent", "reserved", "per", "resets_at", "raised")
+
+
+def _show_teams(views: Sequence[Values], program: object) -> None:
+    rows = [
+        {"team": view["team"], "calls": view["calls_under_way"], "sessions": view["sessions"]} | _limit_row(limit)
+        for view in views
+        for limit in view["limits"] or [{}]
+    ]
+    _show_rows(rows, ("team", "calls", "sessions", *_LIMITS), program)
 
 
 def _limit_row(limit: Values) -> Values:

@@ -5,7 +5,7 @@ each lane counts, and an allowance takes one occurrence of a call out of what is
 on whichever replica. What was done is named by a number that never comes back, so that nothing is forgiven twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -16,12 +16,35 @@ from proxy.trail import Step
 NO_RUN = -1  # `Nudge.run` of a nudge that was forgiven: it stays where it was said, and counts for no run
 
 
+MOST_ALLOWED = 64
+
+
+class Allowed(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A call, by its fingerprint, of which one occurrence is let through. number: the allowance it came with."""
+
+    call: int
+    number: int
+
+
 class Pardon(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """reset, allowed: name the last reset and the last allowance, 0 without one. calls: fingerprints of those allowed once."""
+    """reset, allowed: number the last reset and the last allowance, 0 without one. calls: those allowed once since the last reset."""
 
     reset: int = 0
     allowed: int = 0
-    calls: tuple[int, ...] = ()
+    calls: tuple[Allowed, ...] = ()
+
+    def with_reset(self, number: int) -> "Pardon":
+        """What is forgiven after a reset of that number."""
+        return Pardon(number, self.allowed)
+
+    def with_allowed(self, calls: Sequence[int], number: int) -> "Pardon":
+        """What is forgiven after an allowance of that number. Earlier ones stay, for lanes that have not heard of them, each call once."""
+        others = [one for one in self.calls if one.call not in calls]
+        return Pardon(self.reset, number, tuple([*others, *(Allowed(call, number) for call in calls)][-MOST_ALLOWED:]))
+
+    def allowed_since(self, number: int) -> frozenset[int]:
+        """The calls that were allowed after the allowance of that number."""
+        return frozenset([one.call for one in self.calls if one.number > number])
 
 
 NOTHING = Pardon()
@@ -50,8 +73,8 @@ def forgive(record: Record, pardon: Pardon) -> None:
         record.reset = pardon.reset
         record.relapses, record.given, record.noticed, record.stopped = [], [], [], 0
     if record.allowed != pardon.allowed:
-        record.allowed = pardon.allowed
-        record.relapses = [relapse for relapse in record.relapses if relapse.call not in pardon.calls]
+        news, record.allowed = pardon.allowed_since(record.allowed), pardon.allowed
+        record.relapses = [relapse for relapse in record.relapses if relapse.call not in news]
 
 
 def forgive_lane(lane: Lane, pardon: Pardon, messages: int, made: int) -> None:
@@ -61,14 +84,14 @@ def forgive_lane(lane: Lane, pardon: Pardon, messages: int, made: int) -> None:
         lane.stop, lane.before, lane.pruned, lane.excused = None, [], [], []
         lane.nudges = [msgspec.structs.replace(nudge, run=NO_RUN) for nudge in lane.nudges if nudge.message != LOST]
     if lane.allowed != pardon.allowed:
-        lane.allowed = pardon.allowed
-        lane.excused = [*_made_already(lane, pardon.calls), *(Excused(call, made) for call in pardon.calls if call in _known(lane))]
-        if lane.stop is not None and not set(lane.stop.calls).isdisjoint(pardon.calls):
+        news, lane.allowed = pardon.allowed_since(lane.allowed), pardon.allowed
+        lane.excused += [*_made_already(lane, news), *(Excused(call, made) for call in sorted(news & _known(lane)))]
+        if lane.stop is not None and not news.isdisjoint(lane.stop.calls):
             lane.stop = None
-        lane.pruned = [call for call in lane.pruned if call not in pardon.calls]
+        lane.pruned = [call for call in lane.pruned if call not in news]
 
 
-def _made_already(lane: Lane, calls: Sequence[int]) -> list[Excused]:
+def _made_already(lane: Lane, calls: Collection[int]) -> list[Excused]:
     """The occurrences that reached a stop's rung, where they were made before anybody could withhold them: as good as let through."""
     if lane.stop is None or not lane.stop.made:
         return []

@@ -184,7 +184,10 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """The rules for a team's requests to a model. upstreams: those that would be asked, by dialect. price: dollars a million tokens."""
+    """The rules for a team's requests to a model. upstreams: those that would be asked, by dialect. price: dollars a million tokens.
+
+    team_limits: the team's budgets in the windows of this moment, raised ones as they are in force; policy: the rest, by name.
+    """
 
     team: str
     model: str
@@ -192,6 +195,7 @@ class PolicyView:
     counted_as: str
     upstreams: dict[str, str | None]
     price: dict[str, float] | None
+    team_limits: list[Limit]
     policy: dict[str, Any]
 
 
@@ -260,6 +264,11 @@ def price_values(price: Price | None) -> dict[str, float] | None:
     return None if price is None else {"input": price.rates.input / 1e6, "output": price.rates.output / 1e6}
 
 
+def unit_name(unit: Unit) -> str:
+    """A unit as people say it: money in dollars."""
+    return _UNITS.get(unit, str(unit))
+
+
 def hashed(fingerprint: int) -> str:
     """A fingerprint as it is shown."""
     return f"{fingerprint:016x}"
@@ -279,7 +288,7 @@ def _limit(standing: Standing, *, raised: bool) -> Limit:
     ceiling: Ceiling = standing.ceiling
     scale = _NANO if ceiling.unit is Unit.COST else 1.0
     return Limit(
-        _UNITS.get(ceiling.unit, str(ceiling.unit)),
+        unit_name(ceiling.unit),
         ceiling.limit / scale,
         standing.spent / scale,
         standing.reserved / scale,

@@ -152,6 +152,11 @@ class Book:
             self.started_at,
         )
 
+    @property
+    def stamp(self) -> bytes:
+        """What an operator's decision rests on, in one value: see `Peeked.stamp`."""
+        return msgspec.msgpack.encode((self.amended, self.stop))
+
     def in_flight(self, but: str) -> tuple[int, ...]:
         """Tags of the newest live leases of the session's own, except that one."""
         if not self.leases or (len(self.leases) == 1 and but in self.leases):
@@ -191,7 +196,7 @@ class Book:
         if self.leases:
             self.reap(now)
             joined = self._end(wanted.lease)
-        ceilings, deadline = self._in_force(wanted, account)
+        ceilings, deadline = self._in_force(wanted, account, now)
         bound = self._bound(wanted) if account is None else wanted.input_bound + wanted.attached
         step = self.life.steps + self.life.held_steps + 1
         asked = [self._meet(ceiling, wanted, bound, now) for ceiling in ceilings]
@@ -221,15 +226,15 @@ class Book:
         self.release(name)
         return before.joined
 
-    def _in_force(self, wanted: Reservation, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
+    def _in_force(self, wanted: Reservation, account: Account | None, now: float) -> tuple[tuple[Ceiling, ...], float | None]:
         if account is None:
             self.ceilings, self.deadline = wanted.ceilings, wanted.deadline
             if wanted.tighten or wanted.tighten_deadline is not None:
                 self.tightened = merged(self.tightened, wanted.tighten)
                 self.tightened_deadline = _least(self.tightened_deadline, wanted.tighten_deadline)
-        return self.in_force(account)
+        return self.in_force(account, now)
 
-    def in_force(self, account: Account | None) -> tuple[tuple[Ceiling, ...], float | None]:
+    def in_force(self, account: Account | None, now: float) -> tuple[tuple[Ceiling, ...], float | None]:
         """Ceilings and deadline: those named, or those of the last opening, with what headers tightened and an operator raised."""
         ceilings, deadline = self.ceilings, self.deadline
         if account is not None and account.ceilings is not None:
@@ -239,7 +244,7 @@ class Book:
         if self.amended is None:
             return ceilings, deadline
         raised = self.amended.deadline
-        return merged(ceilings, self.amended.raised, instead=True), deadline if raised is None else raised
+        return merged(ceilings, _lasting(self.amended.raised, now), instead=True), deadline if raised is None else raised
 
     def amend(self, amendment: Amendment, now: float) -> None:
         if amendment.reset:
@@ -253,7 +258,7 @@ class Book:
         amended = Amended(
             before.mark if amendment.mark is None else amendment.mark,
             before.note if amendment.note is None else amendment.note,
-            merged(tuple([one for one in raised if one.until is None or one.until > now]), amendment.raised, instead=True),
+            merged(_lasting(raised, now), amendment.raised, instead=True),
             deadline if amendment.deadline is None else amendment.deadline,
         )
         self.amended = None if amended == Amended() else amended
@@ -377,6 +382,11 @@ def merged(ceilings: tuple[Ceiling, ...], by: tuple[Ceiling, ...], *, instead: b
         other = found.get((one.unit, one.window), one)
         found[one.unit, one.window] = msgspec.structs.replace(other, limit=one.limit if instead else min(one.limit, other.limit))
     return tuple(sorted(found.values(), key=lambda one: _RANK[one.unit]))
+
+
+def _lasting(ceilings: tuple[Ceiling, ...], now: float) -> tuple[Ceiling, ...]:
+    """Those whose stretch of the calendar is not over: last month's raised limit says nothing about this one."""
+    return tuple([one for one in ceilings if one.until is None or one.until > now])
 
 
 def _priced(tokens: int, rate: int) -> int:

@@ -254,6 +254,8 @@ class Amendment(msgspec.Struct, frozen=True, gc=False):
     likewise, seconds after the start. restore: forget what was raised before this, the deadline too. mark: put on or taken off. note:
     handed out with every `open` until another takes its place, b"" for none; whoever judges the session knows what it says. lift: the
     session's run no longer stands stopped (`Settlement.stop`), nor do those of the sessions below it. None leaves things as they are.
+
+    seen: the `Peeked.stamp` that it was decided on; None for what goes with any.
     """
 
     reset: bool = False
@@ -263,6 +265,7 @@ class Amendment(msgspec.Struct, frozen=True, gc=False):
     mark: Mark | None = None
     note: bytes | None = None
     lift: bool = False
+    seen: bytes | None = None
 
 
 class Peeked(msgspec.Struct, frozen=True, gc=False):
@@ -270,7 +273,7 @@ class Peeked(msgspec.Struct, frozen=True, gc=False):
 
     standings: of every ceiling in force. calls: under way. sessions: there, as far as an account counts them. expires_at: when it is
     forgotten, a ttl after its last use. raised, raised_deadline: what an operator put in force. stop: the reason its run stands stopped
-    for.
+    for. stamp: the same as long as neither what operators changed nor `stop` has become another.
     """
 
     record: bytes | None
@@ -288,6 +291,7 @@ class Peeked(msgspec.Struct, frozen=True, gc=False):
     note: bytes = b""
     raised: tuple[Ceiling, ...] = ()
     raised_deadline: float | None = None
+    stamp: bytes = b""
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False):
@@ -376,8 +380,8 @@ class Store(Protocol):
         """Ledgers as they stand, in one round trip; None where there is none. A session's own is `Account(session)`."""
         ...
 
-    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
-        """Change a ledger, made if there is none; how it stands then."""
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked | None:
+        """Change a ledger, made if there is none; how it stands then. None, and no change, where it no longer is as it was `seen`."""
         ...
 
     async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:

@@ -174,7 +174,7 @@ class GuardedStore:
     async def peek(self, accounts: Sequence[Account]) -> list[Peeked | None]:
         return await self._call(lambda: self._store.peek(accounts))
 
-    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked | None:
         return await self._call(lambda: self._store.amend(account, amendment, ttl))
 
     async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:

@@ -171,9 +171,11 @@ class MemoryStore:
         found = [(account, (self._teams if account.team else self._sessions).get(account.key)) for account in accounts]
         return [None if entry is None or entry.expires <= now else _peeked(entry, account, now) for account, entry in found]
 
-    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked | None:
         now = self._clock()
         entry = self._paying(account, now, ttl)
+        if amendment.seen not in (None, entry.book.stamp):
+            return None
         entry.book.amend(amendment, now)
         self._shrink(now)
         return _peeked(entry, account, now)
@@ -293,7 +295,7 @@ def _note_usage(team: _Session, settlement: Settlement) -> None:
 def _peeked(entry: _Session, account: Account, now: float) -> Peeked:
     book = entry.book
     book.reap(now)
-    ceilings, deadline = book.in_force(account)
+    ceilings, deadline = book.in_force(account, now)
     amended = book.amended or Amended()
     there = sum(until > now for until in (book.members or {}).values())
     return Peeked(
@@ -312,4 +314,5 @@ def _peeked(entry: _Session, account: Account, now: float) -> Peeked:
         amended.note,
         amended.raised,
         amended.deadline,
+        book.stamp,
     )

@@ -131,8 +131,9 @@ class RedisStore:
             return []
         return await self._ask([wire.peek(account) for account in accounts], lambda replies: list(map(wire.peeked, replies)))
 
-    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked:
-        return await self._ask([wire.amend(account, amendment, ttl), wire.peek(account)], lambda replies: wire.found(replies[1]))
+    async def amend(self, account: Account, amendment: Amendment, ttl: float) -> Peeked | None:
+        commands = [wire.amend(account, amendment, ttl), wire.peek(account)]
+        return await self._ask(commands, lambda replies: wire.peeked(replies[1]) if replies[0] else None)
 
     async def usage(self, team: bytes, days: Sequence[str]) -> list[Usage]:
         if not days:

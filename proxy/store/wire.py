@@ -201,6 +201,7 @@ def amend(account: Account, amendment: Amendment, ttl: float) -> Command:
         *(_AS_BEFORE if one is None else one for one in (amendment.deadline, amendment.mark)),
         _AS_BEFORE if amendment.note is None else amendment.note.hex(),
         int(amendment.lift),
+        _AS_BEFORE if amendment.seen is None else amendment.seen,
     )
     return (b"EVALSHA", _AMEND.sha, 2, ledger, leases, _life(account, ttl), *arguments)
 
@@ -290,11 +291,9 @@ def grant(reply: list[Any], wanted: Reservation, account: Account | None = None,
 
 
 def peeked(reply: list[Any] | None) -> Peeked | None:
-    return None if reply is None else found(reply)
-
-
-def found(reply: list[Any]) -> Peeked:
-    """A ledger that is there."""
+    """A ledger as it stands; None where there is none."""
+    if reply is None:
+        return None
     record, version, now, expires, started, counters, in_force, told, deadline, calls, there, stop, fallen, amended = reply
     mark, note, raised, raised_deadline = _amended(amended or b"|||")
     return Peeked(
@@ -313,6 +312,7 @@ def found(reply: list[Any]) -> Peeked:
         note,
         raised,
         raised_deadline,
+        b"%b\n%b" % (amended or b"", stop or b""),
     )
 
 

@@ -4,7 +4,7 @@ Nothing else counts or logs. `metrics` declares what is counted, `shared` puts s
 that the number of series is fixed at start; what a client wrote (session, tool, model) appears in log lines only, cut and made printable.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import product
@@ -118,9 +118,10 @@ class _StoreFailedLine(_Line, tag="store_failed", kw_only=True):
 class _OperatorLine(_Line, tag="operator_acted", kw_only=True):
     action: OperatorAction
     who: str
-    session: str
+    session: str = ""
     name: str = ""
     team: str = ""
+    change: Mapping[str, object] = {}
 
 
 class _ConfigReloadedLine(_Line, tag="config_reloaded", kw_only=True):
@@ -373,10 +374,16 @@ class Telemetry:
         self._write(line)
 
     def _log_operator(self, event: OperatorActed) -> None:
-        name = _printable(event.name)
         self._write(
             _OperatorLine(
-                ts=self._now(), level="warning", action=event.action, who=event.who, session=event.session, name=name, team=event.team
+                ts=self._now(),
+                level="warning",
+                action=event.action,
+                who=event.who,
+                session=event.session,
+                name=_printable(event.name),
+                team=event.team,
+                change=event.change,
             )
         )
 

@@ -146,7 +146,7 @@ STORE_ERRORS = _counter("lastcall_store_errors_total", "Store calls that failed.
 DEGRADED = _counter("lastcall_degraded_total", "Exchanges judged from history alone, without the store.")
 CONFIG_RELOADS = _counter("lastcall_config_reloads_total", "Times the configuration was read again, by each worker.", outcome=ReloadOutcome)
 LOG_LINES_DROPPED = _counter("lastcall_log_lines_dropped_total", "Log lines that could not be written.")
-OPERATOR_ACTIONS = _counter("lastcall_operator_actions_total", "Sessions that an operator changed.", action=OperatorAction)
+OPERATOR_ACTIONS = _counter("lastcall_operator_actions_total", "Changes by operators.", action=OperatorAction)
 BUILD_INFO = _gauge("lastcall_build_info", "1, with the version as label.", "livemax", version=(__version__,))
 
 TABLE = tuple(declared for declared in globals().copy().values() if isinstance(declared, Metric))

@@ -105,13 +105,20 @@ def comparable(answer: Opened | Peeked, world: bytes) -> Opened | Peeked:
     ledger = msgspec.structs.replace(answer.ledger, started_at=0.0)
     fallen = None if answer.fallen is None else Stopped(answer.fallen.session.removeprefix(world), answer.fallen.reason)
     if isinstance(answer, Peeked):
-        return msgspec.structs.replace(answer, ledger=ledger, fallen=fallen, now=0.0, expires_at=0.0)
+        return msgspec.structs.replace(answer, ledger=ledger, fallen=fallen, now=0.0, expires_at=0.0, stamp=b"")
     refused = answer.refused
     if refused is not None and refused.kind is Kind.DEADLINE:
         refused = msgspec.structs.replace(refused, spent=0)
     tags = tuple(sorted(answer.in_flight))
     ends_at = None if answer.ends_at is None else 0.0
     return msgspec.structs.replace(answer, ledger=ledger, fallen=fallen, now=0.0, refused=refused, in_flight=tags, ends_at=ends_at)
+
+
+async def amended(store: Store, account: Account, amendment: Amendment) -> Peeked:
+    """A ledger after a change that goes with any."""
+    found = await store.amend(account, amendment, TTL)
+    assert found is not None
+    return found
 
 
 async def played(store: Store, world: bytes, history: list[tuple[bytes, _Step]]) -> list[object]:
@@ -131,7 +138,7 @@ async def played(store: Store, world: bytes, history: list[tuple[bytes, _Step]])
             answers.append(await store.renew(key, step[0], here(step[1], session), 600.0))
         elif isinstance(step[0], tuple):
             for account in (Account(key), *here(step[0], session)):
-                answers.append(comparable(await store.amend(account, step[1], TTL), world))
+                answers.append(comparable(await amended(store, account, step[1]), world))
         else:
             record, version, settlements = step
             charged = [msgspec.structs.replace(one, accounts=here(one.accounts, session)) for one in settlements]

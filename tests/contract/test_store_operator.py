@@ -51,6 +51,13 @@ async def peek(store: Store, account: Account) -> Peeked:
     return found
 
 
+async def amend(store: Store, account: Account, amendment: Amendment) -> Peeked:
+    """A ledger after a change that goes with any."""
+    found = await store.amend(account, amendment, TTL)
+    assert found is not None
+    return found
+
+
 async def pages(store: Store, count: int, **wanted: str) -> list[list[bytes]]:
     """Every page of the index, by the sessions on it."""
     found, after = [], ""
@@ -243,11 +250,11 @@ async def opened(store: Store, session: bytes, lease: str = "x", **limits: int |
 async def test_a_mark_lets_no_call_pass_until_it_is_taken_off(store: Store, session: bytes, mark: Mark) -> None:
     """It is asked before every limit, by every ledger that pays."""
     team = Account(b"team" + os.urandom(8), (), team=True)
-    there = await store.amend(Account(session), Amendment(mark=mark), TTL)
-    await store.amend(team, Amendment(mark=mark), TTL)
+    there = await amend(store, Account(session), Amendment(mark=mark))
+    await amend(store, team, Amendment(mark=mark))
     own = await opened(store, session, "a", steps=0, deadline=0.0)
-    still = await store.amend(Account(session), Amendment(note=b"who"), TTL)
-    await store.amend(Account(session), Amendment(mark=Mark.NONE), TTL)
+    still = await amend(store, Account(session), Amendment(note=b"who"))
+    await amend(store, Account(session), Amendment(mark=Mark.NONE))
     after = await opened(store, session, "b")
     of_team = await store.open(session, call("c", accounts=(team,)), TTL)
 
@@ -261,10 +268,10 @@ async def test_a_mark_lets_no_call_pass_until_it_is_taken_off(store: Store, sess
 async def test_what_is_raised_is_in_force_instead(store: Store, session: bytes) -> None:
     """Of the policy's limits and of what headers tightened, before and afterwards; until it is restored."""
     await store.open(session, call("a", **limited(steps=5, tokens=9000, deadline=9.0), **tightened(steps=2)), TTL)
-    raised = await store.amend(Account(session), Amendment(raised=ceilings(steps=50, cost=7), deadline=90.0), TTL)
+    raised = await amend(store, Account(session), Amendment(raised=ceilings(steps=50, cost=7), deadline=90.0))
     later = await store.open(session, call("b", **limited(steps=5, deadline=9.0), **tightened(steps=1, deadline=1.0)), TTL)
-    more = await store.amend(Account(session), Amendment(raised=ceilings(steps=60)), TTL)
-    restored = await store.amend(Account(session), Amendment(restore=True, raised=ceilings(input=70)), TTL)
+    more = await amend(store, Account(session), Amendment(raised=ceilings(steps=60)))
+    restored = await amend(store, Account(session), Amendment(restore=True, raised=ceilings(input=70)))
     last = await opened(store, session, "c", steps=5, deadline=9.0)
 
     assert (raised.raised, raised.raised_deadline, raised.deadline) == (ceilings(steps=50, cost=7), 90.0, 90.0)
@@ -278,11 +285,13 @@ async def test_what_is_raised_is_in_force_instead(store: Store, session: bytes) 
 async def test_a_raised_window_ends_with_it(store: Store, session: bytes) -> None:
     """Next month has the limit of the policy again, and nothing is kept of the last one's."""
     team = Account(b"team" + os.urandom(8), (Ceiling(Unit.STEPS, 0, "month 1", FOREVER),), team=True)
-    await store.amend(team, Amendment(raised=(Ceiling(Unit.STEPS, 9, "month 0", 1000.0), Ceiling(Unit.STEPS, 9, "month 1", FOREVER))), TTL)
+    await amend(store, team, Amendment(raised=(Ceiling(Unit.STEPS, 9, "month 0", 1000.0), Ceiling(Unit.STEPS, 9, "month 1", FOREVER))))
     opened = await store.open(session, call("a", accounts=(team,)), TTL)
-    after = await store.amend(team, Amendment(), TTL)
+    seen = await peek(store, team)
+    after = await amend(store, team, Amendment())
 
-    assert (refused(opened), opened.standings[-1].ceiling.limit) == (None, 9)
+    assert (refused(opened), [one.ceiling for one in opened.standings]) == (None, [Ceiling(Unit.STEPS, 9, "month 1", FOREVER)])
+    assert [one.ceiling for one in seen.standings] == [Ceiling(Unit.STEPS, 9, "month 1", FOREVER)]
     assert after.raised == (Ceiling(Unit.STEPS, 9, "month 1", FOREVER),)
 
 
@@ -293,10 +302,10 @@ async def test_a_reset_begins_anew(store: Store, session: bytes) -> None:
     await store.open(session, call("a", **limits), TTL)
     await settle(store, session, Settlement("a", 1, 100, 50, 1000, 7, windows=("day 1",)))
     await store.open(session, call("b", ceilings=(day,)), TTL)
-    await store.amend(Account(session), Amendment(mark=Mark.PAUSED), TTL)
+    await amend(store, Account(session), Amendment(mark=Mark.PAUSED))
     await until_expired(store, os.urandom(16), 0.15)
-    done = await store.amend(Account(session), Amendment(reset=True), TTL)
-    await store.amend(Account(session), Amendment(mark=Mark.NONE), TTL)
+    done = await amend(store, Account(session), Amendment(reset=True))
+    await amend(store, Account(session), Amendment(mark=Mark.NONE))
     again = await store.open(session, call("c", body_bytes=1000, input_bound=5000, **limits | {"ceilings": (day,)}), TTL)
 
     assert (done.ledger.steps, done.ledger.tokens, done.ledger.cost, done.ledger.reserved_tokens) == (0, 0, 0, 1500)
@@ -308,11 +317,11 @@ async def test_a_reset_begins_anew(store: Store, session: bytes) -> None:
 
 async def test_a_note_comes_with_every_open(store: Store, session: bytes) -> None:
     """Any bytes, until there are others or none; not to those who are only charged."""
-    await store.amend(Account(session), Amendment(note=bytes(range(256))), TTL)
+    await amend(store, Account(session), Amendment(note=bytes(range(256))))
     first = await opened(store, session, "a")
     below = await store.open(os.urandom(16), call("c", accounts=(Account(session),)), TTL)
-    kept = await store.amend(Account(session), Amendment(mark=Mark.NONE), TTL)
-    cleared = await store.amend(Account(session), Amendment(note=b""), TTL)
+    kept = await amend(store, Account(session), Amendment(mark=Mark.NONE))
+    cleared = await amend(store, Account(session), Amendment(note=b""))
     last = await opened(store, session, "b")
 
     assert (first.note, kept.note, below.note) == (bytes(range(256)), bytes(range(256)), b"")
@@ -326,9 +335,9 @@ async def test_a_stop_is_lifted(store: Store, session: bytes) -> None:
     await settle(store, session, Settlement("a", 1, 10, 5, 100, stop="cycle"))
     await store.open(below, call("b", accounts=parent), TTL)
     await settle(store, below, Settlement("b", 1, 10, 5, 100, accounts=parent, stop="repeated_call"))
-    stands = await store.amend(Account(session), Amendment(reset=True), TTL)
+    stands = await amend(store, Account(session), Amendment(reset=True))
     during = await store.open(below, call("c", accounts=parent), TTL)
-    lifted = await store.amend(Account(session), Amendment(lift=True), TTL)
+    lifted = await amend(store, Account(session), Amendment(lift=True))
     after = await store.open(below, call("d", accounts=parent), TTL)
 
     assert (stands.stop, stands.fallen, during.stops) == ("cycle", Stopped(below, "repeated_call"), ("cycle",))
@@ -337,9 +346,26 @@ async def test_a_stop_is_lifted(store: Store, session: bytes) -> None:
 
 async def test_a_session_not_yet_seen_can_be_amended(store: Store, session: bytes) -> None:
     """Paused before it begins."""
-    await store.amend(Account(session), Amendment(mark=Mark.PAUSED), TTL)
+    await amend(store, Account(session), Amendment(mark=Mark.PAUSED))
 
     assert refused(await opened(store, session)) == "operator"
+
+
+async def test_a_change_decided_on_what_has_changed_meanwhile_is_none(store: Store, session: bytes) -> None:
+    """By what operators did or by the run's stop; what is spent is no such change, and every amendment has a stamp of its own."""
+    first = await amend(store, Account(session), Amendment(note=b"one"))
+    await settle(store, session, Settlement("a", 1, 10, 5, 100))
+    spent = await peek(store, Account(session))
+    second = await store.amend(Account(session), Amendment(note=b"two", seen=first.stamp), TTL)
+    late = await store.amend(Account(session), Amendment(note=b"three", reset=True, lift=True, seen=first.stamp), TTL)
+    after = await peek(store, Account(session))
+    await settle(store, session, Settlement("b", 1, 10, 5, 100, stop="cycle"))
+    stopped = await store.amend(Account(session), Amendment(mark=Mark.PAUSED, seen=after.stamp), TTL)
+    nobody = await store.amend(Account(os.urandom(16)), Amendment(mark=Mark.PAUSED, seen=after.stamp), TTL)
+
+    assert second is not None
+    assert (spent.stamp, late, stopped, nobody) == (first.stamp, None, None, None)
+    assert (after.note, after.ledger.steps, after.mark, after.stamp) == (b"two", 1, Mark.NONE, second.stamp)
 
 
 # Usage
@@ -381,7 +407,7 @@ async def test_an_order_of_commands_is_kept_when_only_some_scripts_are_known() -
     with redis_server() as server:
         store = open_store(server.url, clock=time.time, random_bytes=os.urandom, timeout=5.0)
         await store.peek([Account(b"session")])
-        amended = await store.amend(Account(b"session"), Amendment(mark=Mark.PAUSED), TTL)
+        amended = await amend(store, Account(b"session"), Amendment(mark=Mark.PAUSED))
         await store.close()
 
     assert amended.mark is Mark.PAUSED

@@ -6,7 +6,7 @@ import io
 import json
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,10 +189,18 @@ async def test_only_the_operators_key_opens_the_desk(upstream: Upstream, http: a
         posted = await desk.operate("POST", "/sessions/x/raise", key="other", data=b"{")
         async with http.get(f"{proxy.url}/admin/openapi.json") as response:
             described = await response.json()
+        policies = []
+        for path, key in (("openapi.json", ""), ("sessions", ""), ("nowhere", KEY)):
+            async with http.get(f"{proxy.url}/admin/{path}", headers={"authorization": f"Bearer {key}"}) as response:
+                policies.append(response.headers["content-security-policy"])
+                assert (response.headers["cache-control"], response.headers["x-content-type-options"]) == ("no-store", "nosniff")
+        docs = (await desk.operate("GET", "/docs"))[0]
     async with running(upstream.url) as proxy:
         off = [(await Replicas(proxy.url, proxy.url, http).operate("GET", path))[0] for path in ("/sessions", "/openapi.json", "")]
 
     assert statuses == [200, 401, 401, 401]
+    assert docs == 404
+    assert [policy.partition(";")[0] for policy in policies] == ["default-src 'none'"] * 3
     assert (posted[0], posted[1]["error"]["code"]) == (401, "lastcall_unknown_key")
     assert "/sessions/{session}/allow" in described["paths"]
     assert off == [404, 404, 404]
@@ -249,6 +257,44 @@ async def test_what_teams_spend_is_shown_now_and_by_day(upstream: Upstream, http
     assert faulty == [400, 400, 400]
     assert (by_name[1]["policy"]["on_stop"], by_name[1]["upstreams"]["chat"], by_name[1]["allowed"]) == ("error", "default", True)
     assert (by_key["team"], by_key["allowed"]) == ("blue", False)
+
+
+async def test_a_teams_budget_is_raised_until_its_window_ends(upstream: Upstream, http: aiohttp.ClientSession, either_store: str) -> None:
+    """By one replica, for the requests to another; and taken back. The log says who raised what."""
+    upstream.model = lambda asked: saying(DONE, asked)
+    budgets = [{"steps": 0, "per": "month"}, {"tokens": 10**9, "per": "day"}]
+    red = {"keys": [digest_of("lc-red")], "policy": {"on_stop": "error"}, "budgets": budgets}
+    config = json.dumps({**CONFIG, "teams": {"red": red}, "upstreams": {"default": {"api_key": "${K}"}}})
+    async with AsyncExitStack() as stack:
+        ways = [
+            await stack.enter_async_context(running(upstream.url, config, store=either_store, env={"K": "sk"}))
+            for _ in range(1 if either_store == "memory://" else 2)
+        ]
+        desk = Replicas(ways[0].url, ways[-1].url, http)
+        agent = Agent(http, desk.second + "/v1", key="lc-red")
+        turns = [await agent.ask()]
+        raised = await desk.operate("POST", "/teams/red/raise", json={"steps": 10**6, "per": "month"})
+        turns.append(await agent.ask())
+        rules = await desk.operate("GET", "/policy", params={"team": "red", "model": "gpt-4o"})
+        back = await desk.operate("POST", "/teams/red/raise", json={"restore": True})
+        turns.append(await agent.ask())
+        odd = [{"tokens": 1, "per": "month"}, {"stpes": 1}, {"steps": "many"}, {"steps": -1, "per": "month"}, [], None]
+        faulty = [(await desk.operate("POST", "/teams/red/raise", json=body))[0] for body in odd]
+        acted = [line for line in map(json.loads, ways[0].log) if line["event"] == "operator_acted"]
+
+    assert [turn.status for turn in turns] == [400, 200, 400]
+    assert [(one["unit"], one["per"], one["limit"], one["raised"]) for one in raised[1]["limits"]] == [
+        ("steps", "month", 10**6, True),
+        ("tokens", "day", 10**9, False),
+    ]
+    assert rules[1]["team_limits"][0]["limit"] == 10**6
+    assert back[1]["limits"][0]["limit"] == 0
+    assert faulty == [400] * 6
+    assert [(line["team"], line["action"], line["change"]) for line in acted] == [
+        ("red", "raise", {"per": "month", "steps": 10**6}),
+        ("red", "raise", {"restore": True}),
+    ]
+    assert {line["who"] for line in acted} == {digest_of(KEY)[7:15]}
 
 
 async def test_the_desk_may_have_a_port_of_its_own(upstream: Upstream, http: aiohttp.ClientSession) -> None:

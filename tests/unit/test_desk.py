@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.config import load
-from proxy.desk import Desk, Raise
+from proxy.desk import Desk, Raise, TeamRaise
 from proxy.errors import BadRequest
 from proxy.events import OperatorActed, OperatorAction
 from proxy.exchange import Setting
@@ -18,6 +18,7 @@ from proxy.prices import Prices
 from proxy.state import VERSION, Lane, Record, Stop, dump
 from proxy.store import Account, Ceiling, Listing, MemoryStore, Settlement, Unit
 from proxy.tenants import Tenants
+from proxy.views import PolicyView, TeamView
 
 NOON = 1_700_000_000.0
 CONFIG = f"""
@@ -150,6 +151,57 @@ async def test_a_limit_that_cannot_be_is_refused(limits: Raise) -> None:
     assert office.told == []
 
 
+RED_AND_MORE = f"""
+teams:
+  red: {{keys: ["sha256:{"a" * 64}"], budgets: [{{steps: 5, cost_usd: 1.5, per: day}}, {{steps: 50, per: month}}]}}
+  blue: {{keys: ["sha256:{"b" * 64}"]}}
+"""
+
+
+def limits(view: TeamView | PolicyView) -> list[tuple[str, str, float, bool]]:
+    shown = view.limits if isinstance(view, TeamView) else view.team_limits
+    return [(one.unit, one.per, one.limit, one.raised) for one in shown]
+
+
+async def test_a_teams_budgets_are_raised_until_their_windows_end() -> None:
+    """Shown with its spending and its rules, told with who and what, and taken back."""
+    office = Office(RED_AND_MORE)
+    view = await office.desk.raise_team("red", TeamRaise(per="day", steps=9, cost_usd=2.5), "abc")
+    rules = await office.desk.policy({}, "red", "o3")
+    office.now += 86_400.0
+    tomorrow = await office.desk.team("red")
+    again = await office.desk.raise_team("red", TeamRaise(per="month", steps=0), "abc")
+    back = await office.desk.raise_team("red", TeamRaise(restore=True), "abc")
+
+    own = [("steps", "day", 5, False), ("steps", "month", 50, False), ("cost_usd", "day", 1.5, False)]
+    assert limits(view) == limits(rules) == [("steps", "day", 9, True), ("steps", "month", 50, False), ("cost_usd", "day", 2.5, True)]
+    assert limits(tomorrow) == limits(back) == own
+    assert limits(again)[1] == ("steps", "month", 0, True)
+    assert [(one.session, one.team, one.who, one.change) for one in office.told] == [
+        ("", "red", "abc", {"per": "day", "steps": 9, "cost_usd": 2.5}),
+        ("", "red", "abc", {"per": "month", "steps": 0}),
+        ("", "red", "abc", {"restore": True}),
+    ]
+
+
+async def test_a_budget_that_a_team_does_not_have_is_not_raised() -> None:
+    """Nor one of several without saying which; what it has is said."""
+    office = Office(RED_AND_MORE)
+    there = "it has: steps per day, steps per month, cost_usd per day; name one, with its window in per"
+    for wanted, said in (
+        (TeamRaise(steps=9), f"team 'red' has several budgets in steps; {there}"),
+        (TeamRaise(steps=9, per="week"), f"team 'red' has no budget in steps per week; {there}"),
+        (TeamRaise(tokens=9), f"team 'red' has no budget in tokens; {there}"),
+        (TeamRaise(per="day"), "nothing to raise: name a limit, such as steps, tokens or cost_usd, or restore"),
+        (TeamRaise(steps=-1), "steps is -1; use a number from 0 (none at all) to 9.00719925474099e+15"),
+    ):
+        assert (await refusal(lambda wanted=wanted: office.desk.raise_team("red", wanted, "abc")))[1] == said  # type: ignore[misc]
+    assert (await refusal(lambda: office.desk.raise_team("blue", TeamRaise(steps=9), "abc")))[1].startswith("team 'blue' has no budget")
+    assert (await refusal(lambda: office.desk.raise_team("green", TeamRaise(steps=9), "abc")))[0] == 404
+    assert office.told == []
+    assert limits(await office.desk.raise_team("red", TeamRaise(cost_usd=2), "abc"))[2] == ("cost_usd", "day", 2, True)
+
+
 async def test_calls_are_allowed() -> None:
     """Those of every run that stands stopped for calls, or those that are named; what was never stopped needs a name."""
     office = Office()
@@ -162,7 +214,7 @@ async def test_calls_are_allowed() -> None:
     await office.desk.allow("looped", None, [f"{11:016x}"], "abc")
     named = await office.note(ONE)
 
-    assert (view.state, chosen.calls, named.calls) == ("active", (5, 6, 7), (11,))
+    assert (view.state, chosen.allowed_since(0), named.allowed_since(chosen.allowed)) == ("active", {5, 6, 7}, {11})
     assert named.allowed > chosen.allowed > 0
     assert (await refusal(lambda: office.desk.allow("said", None, (), "abc")))[1].endswith("was not stopped for a call: reset it")
     assert (await refusal(lambda: office.desk.allow("fine", None, (), "abc")))[0] == 409
@@ -186,11 +238,11 @@ async def test_a_teams_spending() -> None:
     assert await Office("{}").desk.teams() == []
 
 
-def test_rules_are_those_of_a_team_or_of_a_keys_team() -> None:
+async def test_rules_are_those_of_a_team_or_of_a_keys_team() -> None:
     """A key that nobody has is none."""
     desk = Office().desk
-    assert desk.policy({}, "red", "o3").allowed is False
+    assert (await desk.policy({}, "red", "o3")).allowed is False
     with pytest.raises(BadRequest, match="no team's"):
-        desk.policy({"x-lastcall-key": "nobody"}, None, "o3")
-    everybody = Office("{}").desk.policy({}, None, "o3")
+        await desk.policy({"x-lastcall-key": "nobody"}, None, "o3")
+    everybody = await Office("{}").desk.policy({}, None, "o3")
     assert (everybody.team, everybody.allowed, everybody.upstreams["chat"], everybody.price) == ("", True, None, None)

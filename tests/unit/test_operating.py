@@ -122,6 +122,17 @@ def test_teams_are_shown(lastcall: str) -> None:
     assert usage[1].split("\t")[1:3] == ["gpt-*", "7"] and table[1].split(",")[1:3] == ["gpt-*", "7"]
 
 
+def test_a_teams_budget_is_raised(lastcall: str) -> None:
+    """And shown as such, until it is taken back."""
+    raised = command("teams", "raise", "red", "--per", "day", "--steps", "80", url=lastcall).stdout.splitlines()
+    back = json.loads(command("teams", "raise", "red", "--restore", "--json", url=lastcall).stdout)
+    none = command("teams", "raise", "blue", "--steps", "80", url=lastcall)
+
+    assert [line.split("\t")[i] for line in raised[1:] for i in (0, 3, 4, 7, 9)] == ["red", "steps", "80", "day", "yes"]
+    assert [(limit["limit"], limit["raised"]) for limit in back["limits"]] == [(50, False)]
+    assert (none.exit_code, "team 'blue' has no budget in steps" in none.stderr) == (1, True)
+
+
 def test_a_no_is_a_finding(lastcall: str) -> None:
     """Exit status 1, with what Lastcall said."""
     unknown = command("sessions", "show", "nobody", url=lastcall)
@@ -137,6 +148,7 @@ def test_a_no_is_a_finding(lastcall: str) -> None:
         (("sessions", "list", "--url", "127.0.0.1:4000"), KEY, "does not begin with http:// or https://"),
         (("sessions", "list"), "", "LASTCALL_ADMIN_KEY"),
         (("sessions", "raise", "x"), KEY, "name a limit"),
+        (("teams", "raise", "x", "--per", "day"), KEY, "name a limit"),
         (("teams", "show", "--model", "m"), KEY, "--model needs a TEAM"),
         (("sessions", "list", "--url", "http://127.0.0.1:1"), KEY, "no answer from http://127.0.0.1:1/admin"),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.lanes import Place
 from proxy.models import Reason
-from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, note_of, pardon_of, spare, without_excused
+from proxy.pardon import MOST_ALLOWED, NOTHING, Allowed, Pardon, forgive, forgive_lane, note_of, pardon_of, spare, without_excused
 from proxy.policy import Counting, Ladder, NudgeRule, Policy, Scope
 from proxy.state import Excused, Given, KeptCall, Lane, Node, Record, Relapse, Stop
 from proxy.trail import Entry, Step
@@ -28,15 +28,24 @@ def stopped(house: House, *loop: Call) -> Agent:
 def allowed(house: House) -> Pardon:
     """The calls that the house's runs stand stopped for, allowed."""
     calls = [call for lane in house.record.lanes if lane.stop is not None for call in lane.stop.calls]
-    return Pardon(0, 1, tuple(calls))
+    return NOTHING.with_allowed(calls, 1)
 
 
 def test_a_note_says_what_was_forgiven() -> None:
     """And nothing where there is none, or another release's."""
-    pardon = Pardon(7, 8, (1, 2**64 - 1))
+    pardon = Pardon(7, 8, (Allowed(1, 8), Allowed(2**64 - 1, 3)))
     assert pardon_of(note_of(pardon)) == pardon
     assert pardon_of(b"") is NOTHING
     assert pardon_of(b"\xc1 not ours") is NOTHING
+
+
+def test_an_allowance_does_not_end_those_before_it() -> None:
+    """A lane that comes later hears of both; one that knew the first hears of the second. A reset ends them all; few are kept."""
+    both = NOTHING.with_allowed([5, 6], 1).with_allowed([6, 7], 2)
+    assert (both.allowed_since(0), both.allowed_since(1), both.allowed_since(2)) == (frozenset({5, 6, 7}), frozenset({6, 7}), frozenset())
+    assert both.with_reset(9) == Pardon(9, 2)
+    many = both.with_allowed(range(100, 100 + MOST_ALLOWED), 3)
+    assert len(many.calls) == MOST_ALLOWED and many.allowed_since(2) == set(range(100, 100 + MOST_ALLOWED))
 
 
 @pytest.mark.parametrize("policy", [Policy(), CUMULATIVE])
@@ -147,7 +156,7 @@ def test_a_call_let_through_beside_another_that_loops() -> None:
     agent = Agent(house, user("go"))
     assert agent.play([together(A, B)] * 9)[-1] == "stop"
     (call, *_) = house.record.lanes[0].stop.calls  # type: ignore[union-attr]
-    house.pardon = Pardon(0, 1, (call,))
+    house.pardon = NOTHING.with_allowed([call], 1)
     decisions = agent.play([together(A, B)] * 2)
 
     assert decisions[0] == "prune"
@@ -172,12 +181,12 @@ def record() -> Record:
 def test_a_session_forgets_as_a_whole() -> None:
     """Relapses, stopped lanes, answers given and notices; with an allowance only the relapses of its calls."""
     some = record()
-    forgive(some, Pardon(0, 4, (5,)))
+    forgive(some, NOTHING.with_allowed([5], 4))
     assert some.relapses == [Relapse(6, 1)] and some.stopped == 3
-    forgive(some, Pardon(2, 4, (5,)))
+    forgive(some, Pardon(2, 4, (Allowed(5, 4),)))
     assert (some.relapses, some.given, some.stopped, some.noticed) == ([], [], 0, [])
     some.stopped = 1
-    forgive(some, Pardon(2, 4, (5,)))
+    forgive(some, Pardon(2, 4, (Allowed(5, 4),)))
     assert some.stopped == 1
 
 
@@ -185,11 +194,11 @@ def test_a_lane_is_excused_what_it_made_itself() -> None:
     """And stays stopped for anything else."""
     lane = Lane(0, 0, 0, 0.0, nodes=[Node(1, [KeptCall(5, 0, 0)])], before=[Node(2, [KeptCall(6, 0, 0)])], pruned=[5, 8])
     lane.stop = Stop(Reason.CYCLE, "t", 5, 5, [9])
-    forgive_lane(lane, Pardon(0, 1, (5, 6, 7)), 3, 4)
+    forgive_lane(lane, NOTHING.with_allowed([5, 6, 7], 1), 3, 4)
     assert lane.excused == [Excused(5, 4), Excused(6, 4)]
     assert lane.stop is not None and lane.pruned == [8]
-    forgive_lane(lane, Pardon(0, 2, (9,)), 5, 5)
-    assert lane.stop is None and lane.excused == [Excused(9, 5)]
+    forgive_lane(lane, NOTHING.with_allowed([9], 2), 5, 5)
+    assert lane.stop is None and lane.excused == [Excused(5, 4), Excused(6, 4), Excused(9, 5)]
 
 
 def test_occurrences_are_taken_out_from_a_place_on() -> None:
@@ -239,7 +248,7 @@ def test_a_reset_holds_across_a_summary() -> None:
 def test_an_allowance_is_used_up_across_a_summary() -> None:
     """Before it or after it, once."""
     session = Recorded()
-    session.pardon = Pardon(0, 1, (call_of(session.live(GO, a(), a())),))
+    session.pardon = NOTHING.with_allowed([call_of(session.live(GO, a(), a()))], 1)
     session.ask(GO, a(), a())
     after = Recorded(session.data, session.clock, pardon=session.pardon)
 

@@ -3,9 +3,13 @@
 -- KEYS     1, 2 see ledger.lua
 -- ARGV     1 ttl (ms)  2 1 to set back what is settled  3 1 to forget what was raised before  4 raised ceilings  5 deadline (s)  6 mark
 --          7 note in hex; "=" leaves deadline, mark or note alone  8 1 to forget that its run stands stopped
--- Returns  nothing
+--          9 what was seen, "amended" and "stop" of the ledger with a line break between; "=" for whatever it is
+-- Returns  1, or 0 and no change where the ledger no longer is as it was seen
 
-local stored = redis.call('HMGET', ledger, 'life', 'started', 'amended')
+local stored = redis.call('HMGET', ledger, 'life', 'started', 'amended', 'stop')
+if ARGV[9] ~= '=' and ARGV[9] ~= (stored[3] or '') .. '\n' .. (stored[4] or '') then
+  return 0
+end
 life = counters(stored[1])
 local changed = stored[2] and {} or {'started', string.format('%.17g', now)}
 
@@ -28,13 +32,7 @@ local mark, deadline, note, raised = parts_of(stored[3])
 if ARGV[3] == '1' then
   deadline, raised = '', ''
 end
-local standing = {}
-for _, one in ipairs(parsed(raised)) do
-  if one.ended == '' or tonumber(one.ended) > now then
-    standing[#standing + 1] = one
-  end
-end
-raised = written(merged(standing, parsed(ARGV[4]), true))
+raised = written(merged(lasting(parsed(raised)), parsed(ARGV[4]), true))
 deadline = ARGV[5] == '=' and deadline or ARGV[5]
 mark = ARGV[6] == '=' and mark or ARGV[6]
 note = ARGV[7] == '=' and note or ARGV[7]
@@ -47,3 +45,4 @@ else
   changed[#changed + 1] = amended
 end
 store(changed, tonumber(ARGV[1]), not stored[2])
+return 1

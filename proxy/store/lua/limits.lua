@@ -45,6 +45,17 @@ local function merged(list, by, instead)
   return ordered
 end
 
+-- Those whose stretch of the calendar is not over: last month's raised limit says nothing about this one.
+local function lasting(list)
+  local left = {}
+  for _, one in ipairs(list) do
+    if one.ended == '' or tonumber(one.ended) > now then
+      left[#left + 1] = one
+    end
+  end
+  return left
+end
+
 local function parts_of(amended)
   return string.match(amended or '|||', '^([^|]*)|([^|]*)|([^|]*)|(.*)$')
 end
@@ -65,7 +76,7 @@ local function in_force(limits, deadline, tightened, tightened_deadline, amended
     mark, at, _, raised = parts_of(amended)
     deadline = tonumber(at) or deadline
     if raised ~= '' then
-      ceilings, changed = merged(ceilings, parsed(raised), true), true
+      ceilings, changed = merged(ceilings, lasting(parsed(raised)), true), true
     end
   end
   return ceilings, deadline, changed and written(ceilings), mark

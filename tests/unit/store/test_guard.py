@@ -125,7 +125,8 @@ async def test_answers_pass_through(guarded: Guarded) -> None:
 
     assert (opened.step, await guarded.store.find([b"link"])) == (1, b"session")
     assert await guarded.store.renew(b"session", RESERVATION.lease, (), 60.0)
-    assert (await guarded.store.amend(Account(b"session"), Amendment(mark=Mark.PAUSED), 60.0)).mark is Mark.PAUSED
+    amended = await guarded.store.amend(Account(b"session"), Amendment(mark=Mark.PAUSED), 60.0)
+    assert amended is not None and amended.mark is Mark.PAUSED
     assert [look and look.mark for look in await guarded.store.peek([Account(b"session")])] == [Mark.PAUSED]
     assert await guarded.store.page(tenant="nobody") == Page((), "")
     assert await guarded.store.usage(b"team", ["2026-11-29"]) == []

@@ -128,12 +128,16 @@ def test_a_reload_is_counted_and_a_rejected_one_says_why() -> None:
 
 def test_what_an_operator_did_is_counted_and_told() -> None:
     """With who did it to which session; a name that could steer a terminal is made harmless."""
+    raised = events.OperatorActed(events.OperatorAction.RAISE, "0123abcd", "", team="red", change={"steps": 9, "per": "day"})
+    (of_team,) = after(raised).logged()
     seen = after(events.OperatorActed(events.OperatorAction.PAUSE, "0123abcd", "ff" * 16, "run\x1b", "red"))
 
     assert seen.moved() == {"operator_actions_total{action=pause}": 1}
     (line,) = seen.logged()
     assert (line["event"], line["level"], line["action"], line["who"]) == ("operator_acted", "warning", "pause", "0123abcd")
     assert (line["session"], line["name"], line["team"]) == ("ff" * 16, "run\ufffd", "red")
+    assert "change" not in line
+    assert (of_team["team"], of_team["change"], "session" in of_team) == ("red", {"steps": 9, "per": "day"}, False)
 
 
 def test_in_flight_follows_start_and_finish() -> None:
