@@ -76,8 +76,6 @@ def engine_text(timings: Sequence[Timing]) -> str:
     found = {(timing.step, timing.calls): timing.median for timing in timings}
     steps = list(dict.fromkeys(timing.step for timing in timings))
     lines = [[step, *(f"{found[step, length] * 1e6:,.1f}" for length in lengths)] for step in steps]
-    sums = [sum(timing.median for timing in timings if timing.calls == length) for length in lengths]
-    lines.append(["all", *(f"{total * 1e6:,.1f}" for total in sums)])
     return _table(["µs", *(f"{length:,} calls" for length in lengths)], lines)
 
 
