@@ -17,6 +17,7 @@ from proxy.config import load as load_config
 from proxy.dialects import DIALECTS
 from proxy.engine import Case, Result, admit, conclude, judge
 from proxy.fingerprint import Fingerprints
+from proxy.growing import Readings
 from proxy.lanes import Asker, Place
 from proxy.models import Answer, Choice, ToolCall
 from proxy.policy import policy_of
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Timing:
-    """The median processor time of one step, in seconds, at that many calls of history. `NEWEST_TURN` is the sum of a request's steps."""
+    """The median time of one step, in seconds, at that many calls of history. `NEWEST_TURN` is the sum of a request's steps."""
 
     step: str
     calls: int
@@ -43,7 +44,7 @@ class Timing:
 
 
 class Stopwatch:
-    """Processor time of this thread, by step, of one request after another."""
+    """Time by step, of one request after another. Medians of it leave out what other processes took."""
 
     def __init__(self) -> None:
         self.taken: list[dict[str, float]] = []
@@ -54,9 +55,9 @@ class Stopwatch:
 
     def time(self, step: str, work: Callable[[], T]) -> T:
         """Runs one step of the request."""
-        started = time.thread_time()
+        started = time.perf_counter()
         value = work()
-        self.taken[-1][step] = time.thread_time() - started
+        self.taken[-1][step] = time.perf_counter() - started
         return value
 
 
@@ -69,6 +70,7 @@ class Scene:
         self._transcript = Transcript(shape, calls + _TURNS // 2)
         self._policy = policy_of(load_config("", {}).policy)
         self._prints = Fingerprints(b"bench" * 8, loose=True)
+        self._readings = Readings()
         self._numbers = count(1)
 
     def follow(self, watch: Stopwatch) -> Iterator[None]:
@@ -86,7 +88,7 @@ class Scene:
         answer = Answer((Choice(f"Next I look at part {turns}.", (made,), "tool_calls"),), complete=True)
         asker, result = Asker(named=True, began=float(turns)), Result(turns + 0.5, full=True, calls=(made,), said=answer.choices[0])
         watch.begin()
-        request = watch.time("parse", lambda: _CHAT.parse(body))
+        request = watch.time("parse", lambda: self._readings.read(_CHAT, body, "bench"))
         history = watch.time("history", lambda: read(request, self._prints))
         record = watch.time("load", lambda: load(known, _KEY))
         case = Case(request, history, self._prints, self._policy, asker, Record(0, 0), Place.nowhere())

@@ -5,6 +5,7 @@ JSON bytes they arrived in, so that reading them costs nothing until somebody ne
 they are made by the hundred for each request (`gc=False`: none of them can form a cycle).
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -94,6 +95,16 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
 
 
+class Groundwork(msgspec.Struct, gc=False):
+    """What was made of a request's items once, for the request that goes on from them. own: of this one; before: of the one it began with.
+
+    Whoever makes it knows its type. It never holds a request.
+    """
+
+    own: object = None
+    before: object = None
+
+
 class Request(msgspec.Struct, frozen=True, gc=False):
     """What Lastcall reads of a request; `body` holds all of it, untouched.
 
@@ -103,6 +114,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     is new. conversation: it is a conversation, which the answer joins. kept: the upstream keeps the answer, so that a request may go on
     from it. hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
     attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
+    elements: of the body's list that the items were read from. groundwork: see there; of no meaning for what the request says.
     """
 
     body: bytes
@@ -121,6 +133,20 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     goes_on_from: str | None = None
     conversation: bool = False
     kept: bool = False
+    elements: int = 0
+    groundwork: Groundwork = msgspec.field(default_factory=Groundwork)
+
+    def grown(self, body: bytes, items: Sequence[Item], elements: int, attachments: int, picture_bytes: int) -> "Request":
+        """This request with more at the end of its history."""
+        return msgspec.structs.replace(
+            self,
+            body=body,
+            items=(*self.items, *items),
+            elements=self.elements + elements,
+            attachments=self.attachments + attachments,
+            picture_bytes=self.picture_bytes + picture_bytes,
+            groundwork=Groundwork(before=self.groundwork.own),
+        )
 
     @property
     def may_call(self) -> bool:

@@ -75,28 +75,46 @@ class Messages(Sequence[Message]):
     """The assistant messages of a history. Identities are at hand; the rest of a message is read when it is looked at.
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
-    calls as they were made. fingerprints: theirs. earlier: the first of them, of which only the last can have results in the request.
+    calls as they were made. fingerprints: theirs. line: `answers` as bytes. earlier: the first of them, of which only the last can have
+    results in the request.
     """
 
-    __slots__ = ("_items", "_read", "_starts", "answers", "earlier", "fingerprints", "made")
+    __slots__ = ("_read", "_starts", "answers", "earlier", "fingerprints", "items", "line", "made")
 
-    def __init__(self, items: Sequence[Item], prints: Fingerprints, earlier: tuple[Earlier, ...] = ()) -> None:
-        self._items = items
-        self._starts = [index for index, item in enumerate(items) if item.role is _ASSISTANT]
+    items: Sequence[Item]
+    answers: list[int]
+    made: list[tuple[ToolCall, ...]]
+    fingerprints: list[tuple[int, ...]]
+    line: bytes
+    _starts: list[int]
+
+    def __init__(
+        self, items: Sequence[Item], prints: Fingerprints, earlier: tuple[Earlier, ...] = (), before: "Messages | None" = None
+    ) -> None:
+        """before: those of the items that these begin with, of a request without `earlier`."""
+        known = len(before.items) if before is not None else 0
+        starts = [index for index, item in enumerate(items[known:], known) if item.role is _ASSISTANT]
+        made = [items[start].calls for start in starts]
+        read = [
+            prints.message(calls) if calls else (prints.text("text", text_of(items[start].content).strip()), ())
+            for start, calls in zip(starts, made, strict=True)
+        ]
+        answers, fingerprints = [answer for answer, _ in read], [made for _, made in read]
+        line = packed(answers)
+        if before is not None:
+            starts, made, line = before._starts + starts, before.made + made, before.line + line
+            answers, fingerprints = before.answers + answers, before.fingerprints + fingerprints
+        self.items = items
+        self._starts = starts
         self._read: dict[int, Message] = {}
         self.earlier = earlier
-        self.made = [items[start].calls for start in self._starts]
-        known = [
-            prints.message(calls) if calls else (prints.text("text", text_of(items[start].content).strip()), ())
-            for start, calls in zip(self._starts, self.made, strict=True)
-        ]
-        self.answers = [answer for answer, _ in known]
-        self.fingerprints = [fingerprints for _, fingerprints in known]
+        self.made, self.answers, self.fingerprints, self.line = made, answers, fingerprints, line
         if earlier:
             self._starts[:0] = [-1] * len(earlier)
             self.made[:0] = [_remembered_calls(message, items, prints) for message in earlier]
             self.answers[:0] = [message.answer for message in earlier]
             self.fingerprints[:0] = [message.calls for message in earlier]
+            self.line = packed(self.answers)
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -118,7 +136,7 @@ class Messages(Sequence[Message]):
 
     def _look(self, at: int) -> Message:
         """A message with the results that follow it."""
-        items, start, made = self._items, self._starts[at], self.made[at]
+        items, start, made = self.items, self._starts[at], self.made[at]
         end = self._starts[at + 1] if at + 1 < len(self) else len(items)
         calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
         _match_results(calls, items, start + 1, max(end, 0))
@@ -141,13 +159,14 @@ def id_mark(call_id: str | None, prints: Fingerprints) -> int:
 class History(msgspec.Struct, frozen=True):
     """A request's history. seed: identity of the first user text. same: identity of the whole, equal for a request sent again.
 
-    users: those in the request. tokens: what the past at the upstream costs to read, at most.
+    users: those in the request. prints: under which identities. tokens: what the past at the upstream costs to read, at most.
     """
 
     messages: Messages
     users: tuple[UserText, ...]
     seed: int
     same: int
+    prints: Fingerprints
     tokens: int = 0
 
     @property
@@ -222,19 +241,35 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
     past: what the upstream keeps of it.
     """
     items = request.items
-    messages = Messages(items, prints, past.messages if past is not None else ())
-    users: list[UserText] = []
-    before = len(messages.earlier)
-    for index, item in enumerate(items):
+    base = _base(request, prints) if past is None else None
+    if base is None:
+        messages, users, first = Messages(items, prints, past.messages if past is not None else ()), list[UserText](), 0
+        before = len(messages.earlier)
+    else:
+        messages, users, first = Messages(items, prints, before=base.messages), list(base.users), len(base.messages.items)
+        before = len(base.messages)
+    for index, item in enumerate(items[first:], first):
         role = item.role
         if role is _ASSISTANT:
             before += 1
         elif role is _USER:
             users.append(UserText(index, before, before > 0 and not messages.made[before - 1]))
     if past is not None:
-        return History(messages, tuple(users), past.seed, _same(items, messages, past.seed, prints), past.tokens)
-    seed = prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
-    return History(messages, tuple(users), seed, _same(items, messages, seed, prints))
+        return History(messages, tuple(users), past.seed, _same(items, messages, past.seed, prints), prints, past.tokens)
+    seed = base.seed if base is not None and base.users else _seed(items, users, prints)
+    history = History(messages, tuple(users), seed, _same(items, messages, seed, prints), prints)
+    request.groundwork.own, request.groundwork.before = history, None
+    return history
+
+
+def _base(request: Request, prints: Fingerprints) -> History | None:
+    """The history of the request that this one goes on from, if it was read under the same identities."""
+    before = request.groundwork.before
+    return before if isinstance(before, History) and before.prints is prints else None
+
+
+def _seed(items: Sequence[Item], users: Sequence[UserText], prints: Fingerprints) -> int:
+    return prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
 
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> None:
@@ -264,7 +299,7 @@ def _same(items: Sequence[Item], messages: Messages, seed: int, prints: Fingerpr
     """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
     tail = messages[-1].item + 1 if messages else 0
     newest = [item.content for item in items[tail:] if item.role is not _SYSTEM]
-    return prints.digest(b"same", packed([seed, *messages.answers]), *newest)
+    return prints.digest(b"same", packed([seed]) + messages.line, *newest)
 
 
 def head_of(request: Request, prints: Fingerprints) -> int:

@@ -45,16 +45,24 @@ class Dialect(Protocol):
     """The contract; `tests/contract/test_dialect.py` runs on every implementation.
 
     keep_alive: bytes a client ignores in a stream. terminator: bytes that stand in the last event of every complete stream. id_prefix:
-    begins the id of an answer that Lastcall makes.
+    begins the id of an answer that Lastcall makes. listed: the member of a body whose list is the history.
     """
 
     name: str
+    listed: str
     id_prefix: str
     keep_alive: bytes
     terminator: bytes
 
     def parse(self, body: bytes) -> Request:
         """Raises `BadRequest` (naming the place) on bytes that are not a request of this dialect."""
+        ...
+
+    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
+        """What `parse` makes of a body that is the request's with these further elements (a JSON list) at the end of its history.
+
+        None where they may have to be read with what stands before them, or are no such list.
+        """
         ...
 
     def rewrite(self, request: Request, edits: Edits) -> bytes:

@@ -89,6 +89,16 @@ def read_body(body: bytes, usual: Decoder[U], general: Decoder[G], required: str
         raise BadRequest(TOO_DEEP) from None
 
 
+def read_more(elements: bytes, usual: Decoder[U]) -> U | None:
+    """Elements of a body's list by themselves; None for what has to be read with all of the body."""
+    try:
+        if not elements.isascii():
+            elements.decode()
+        return usual.decode(elements)
+    except (UnicodeDecodeError, *UNREADABLE):
+        return None
+
+
 _KINDS = {
     "array": "a list of message objects",
     "object": "an object",

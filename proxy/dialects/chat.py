@@ -13,12 +13,16 @@ class Chat:
     """Implements `Dialect`."""
 
     name = "chat"
+    listed = "messages"
     id_prefix = "chatcmpl-lastcall-"
     keep_alive = chat_render.KEEP_ALIVE
     terminator = chat_stream.DONE
 
     def parse(self, body: bytes) -> Request:
         return chat_request.parse_request(body)
+
+    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
+        return chat_request.grow_request(request, body, elements)
 
     def rewrite(self, request: Request, edits: Edits) -> bytes:
         return chat_request.rewrite_request(request, edits)

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
 from proxy.dialects.chat_calls import Custom, Function, UsualCall, read_calls
 from proxy.dialects.raw_json import (
     FIELDS,
@@ -95,6 +95,7 @@ class _Tool(Struct, gc=False):
 
 _BODY = Decoder(_Body)
 _USUAL_BODY = Decoder(_UsualBody)
+_USUAL_MESSAGES = Decoder(list[_UsualMessage])
 _STREAM_OPTIONS = Shape(_StreamOptions)
 _TOOLS = Shape(_Tool)
 _PARTS = Shape(_Part)
@@ -120,7 +121,17 @@ def parse_request(body: bytes) -> Request:
         hints=hints_of(wire),
         attachments=attachments,
         picture_bytes=picture_bytes,
+        elements=len(wire.messages),
     )
+
+
+def grow_request(request: Request, body: bytes, elements: bytes) -> Request | None:
+    """The request with further messages; None where they are unusual."""
+    messages = read_more(elements, _USUAL_MESSAGES)
+    if messages is None:
+        return None
+    items = _usual_items(messages)
+    return request.grown(body, items, len(messages), *_attached(items))
 
 
 def _usual_items(messages: list[_UsualMessage]) -> tuple[Item, ...]:

@@ -15,12 +15,16 @@ class Messages:
     """Implements `Dialect`. An answer of this dialect has one choice, and a stream always says what it cost."""
 
     name = "messages"
+    listed = "messages"
     id_prefix = "msg_lastcall_"
     keep_alive = messages_render.KEEP_ALIVE
     terminator = messages_stream.END
 
     def parse(self, body: bytes) -> Request:
         return messages_request.parse_request(body)
+
+    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
+        return messages_request.grow_request(request, body, elements)
 
     def rewrite(self, request: Request, edits: Edits) -> bytes:
         return messages_request.rewrite_request(request, edits)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
 from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, UsualBlock, blocks_of, read_calls
 from proxy.dialects.raw_json import (
     FIELDS,
@@ -74,6 +74,7 @@ class _Choice(Struct, gc=False):
 
 _BODY = Decoder(_Body)
 _USUAL_BODY = Decoder(_UsualBody)
+_USUAL_MESSAGES = Decoder(list[_UsualMessage])
 _TOOLS = Shape(_Tool)
 _CHOICE = Shape(_Choice)
 
@@ -97,8 +98,23 @@ def parse_request(body: bytes) -> Request:
         max_output=whole(plain(wire.max_tokens)) or None,
         hints=hints_of(wire),
         attachments=len(attached),
-        picture_bytes=sum([len(block.source) for block in attached if block.type == "image" and b'"base64"' in bytes(block.source)]),
+        picture_bytes=_picture_bytes(attached),
+        elements=len(wire.messages),
     )
+
+
+def grow_request(request: Request, body: bytes, elements: bytes) -> Request | None:
+    """The request with further messages; None where they are unusual."""
+    messages = read_more(elements, _USUAL_MESSAGES)
+    if messages is None:
+        return None
+    attached: list[Block | UsualBlock] = []
+    items = [item for place, message in enumerate(messages, request.elements) for item in _items(message, place, attached)]
+    return request.grown(body, items, len(messages), len(attached), _picture_bytes(attached))
+
+
+def _picture_bytes(attached: list[Block | UsualBlock]) -> int:
+    return sum([len(block.source) for block in attached if block.type == "image" and b'"base64"' in bytes(block.source)])
 
 
 def _without_attribution(system: bytes) -> bytes:

@@ -15,12 +15,16 @@ class Responses:
     """Implements `Dialect`."""
 
     name = "responses"
+    listed = "input"
     id_prefix = "resp_lastcall_"
     keep_alive = responses_render.KEEP_ALIVE
     terminator = responses_stream.RESPONSE
 
     def parse(self, body: bytes) -> Request:
         return responses_request.parse_request(body)
+
+    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
+        return responses_request.grow_request(request, body, elements)
 
     def rewrite(self, request: Request, edits: Edits) -> bytes:
         return responses_request.rewrite_request(request, edits)

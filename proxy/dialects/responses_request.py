@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
 from proxy.dialects.raw_json import (
     FIELDS,
     Fields,
@@ -88,6 +88,7 @@ class _Part(Struct, gc=False):
 _NOTHING = Edits()
 _BODY = Decoder(_Body)
 _USUAL_BODY = Decoder(_UsualBody)
+_USUAL_ITEMS = Decoder(list[UsualItem])
 _TOOLS = Shape(_Tool)
 _PARTS = Shape(_Part)
 
@@ -116,10 +117,23 @@ def parse_request(body: bytes) -> Request:
         hints=hints,
         attachments=attachments,
         picture_bytes=picture_bytes,
+        elements=len(asked),
         goes_on_from=previous or hints.get("conversation"),
         conversation=previous is None and "conversation" in hints,
         kept=plain(wire.store) is not False or (previous is None and "conversation" in hints),
     )
+
+
+def grow_request(request: Request, body: bytes, elements: bytes) -> Request | None:
+    """The request with further items; None where they are unusual, bring tools, or may belong to the answer before them."""
+    last = request.items[-1] if request.items else None
+    if last is None or last.role is Role.ASSISTANT or (last.role is Role.TOOL and last.call_id is None):
+        return None
+    asked = read_more(elements, _USUAL_ITEMS)
+    if asked is None or any(item.type in _TOOL_BRINGERS for item in asked):
+        return None
+    items = _items(asked, request.elements)
+    return request.grown(body, items, len(asked), *_attached(items))
 
 
 class _History:
@@ -151,10 +165,11 @@ class _History:
             self._calls, self._contents = [], []
 
 
-def _items(wire: Iterable[WireItem]) -> list[Item]:
+def _items(wire: Iterable[WireItem], first: int = 0) -> list[Item]:
+    """first: place of the first of them."""
     history = _History()
     items = history.items
-    for place, item in enumerate(wire):
+    for place, item in enumerate(wire, first):
         kind = kind_of(item)
         if kind == MESSAGE:
             role = _ROLES.get(item.role, Role.USER) if isinstance(item.role, str) else Role.USER

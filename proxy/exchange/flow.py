@@ -17,6 +17,7 @@ from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting, Way
 from proxy.forwarding import Forwarder, paced
 from proxy.identity import identify
+from proxy.keys import caller_of
 from proxy.models import Action, Answer, Choice, ToolCall
 from proxy.policy import Mode, OnStop
 from proxy.purse import check_priced
@@ -80,7 +81,7 @@ class Exchange:
         tenant = setting.tenants.of(client.headers)
         self._team = tenant.name
         body = await client.body(setting.max_body)
-        request = self._dialect.parse(body)
+        request = setting.readings.read(self._dialect, body, caller_of(client.headers))
         identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name)
         tenant.check_model(request.model)
         way = self._way(tenant, request.model)

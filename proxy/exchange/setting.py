@@ -6,6 +6,7 @@ import msgspec
 
 from proxy.bill import Bills
 from proxy.calls import Quirks
+from proxy.growing import Readings
 from proxy.keys import KeyRing
 from proxy.sessions import Sessions
 from proxy.telemetry import Telemetry
@@ -40,6 +41,7 @@ class Setting(msgspec.Struct):
     wall: Callable[[], float]
     new_id: Callable[[], str]
     quirks: Quirks = msgspec.field(default_factory=Quirks)
+    readings: Readings = msgspec.field(default_factory=Readings)
     operators: KeyRing | None = None
     users: int = 0
 
