@@ -226,7 +226,7 @@ def _way_on(reason: Reason, budget: Allowance | None) -> str:
         return "Send a new message to go on."
     if budget.resets_at is not None:
         return f"It is renewed at {datetime.fromtimestamp(budget.resets_at, UTC):%Y-%m-%d %H:%M} UTC, or have the limit raised."
-    if budget.unit in ("calls", "sessions"):
+    if budget.passes:
         return "Try again when others have ended."
     return "Start a new session to go on, or have the limit raised." if budget.scope == "session" else "Have the limit raised to go on."
 

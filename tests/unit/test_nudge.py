@@ -214,7 +214,7 @@ def test_why_a_budget_ended_it(allowed: Allowance, words: str) -> None:
     [
         (budget("steps", 50), "Start a new session to go on, or have the limit raised."),
         (budget("steps", 50, scope="parent"), "Have the limit raised to go on."),
-        (budget("calls", 4, scope="team"), "Try again when others have ended."),
+        (budget("calls", 0, scope="team"), "Have the limit raised to go on."),
         (
             Allowance(Reason.TEAM_BUDGET, "cost", 5, 5, "team", "day", 1_700_006_400.0),
             "It is renewed at 2023-11-15 00:00 UTC, or have the limit raised.",
@@ -224,6 +224,12 @@ def test_why_a_budget_ended_it(allowed: Allowance, words: str) -> None:
 def test_a_used_up_budget_says_what_can_be_done(allowed: Allowance, words: str) -> None:
     """By whom it can be mended, and when it mends itself."""
     assert stopped_message("c", allowed.reason, allowed) == f"Stopped by Lastcall: c. {words}"
+
+
+def test_too_many_at_once_stops_nobody() -> None:
+    """It passes."""
+    allowed = budget("calls", 4, scope="team")
+    assert stopped_message("c", allowed.reason, allowed) == "Held back by Lastcall: c. Try again when others have ended."
 
 
 def test_a_notice_of_a_budget_has_a_mark_of_its_own() -> None:
