@@ -102,7 +102,7 @@ class Front:
                 dialect = judged
                 await Exchange(setting, client, judged, path, query, session).run()
             else:
-                await Passage(setting, client, dialect, scope["method"], path, query).run()
+                await Passage(setting, client, dialect, scope["method"], path, query, session).run()
         except ClientGone:
             return
         except ProxyError as error:

@@ -1,7 +1,7 @@
-"""What a team pays for a call on a route that is not judged: reserved in its ledger before the call, settled after it.
+"""What is paid for a call on a route that is not judged: reserved in every ledger concerned before the call, settled after it.
 
-Such a call belongs to no session. One that nobody sees, of the team's own, stands in for it: it has no limits, and holds no place among
-the team's sessions.
+The session that a request names pays, with those above it, and the team. Such a call is a step of the team's alone: nobody judges what an
+agent does there. A request that names no session is its team's alone; one that nobody sees stands in for it, without limits.
 """
 
 import asyncio
@@ -11,31 +11,44 @@ import msgspec
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreFailed, StoreOperation
-from proxy.identity import Keys
+from proxy.family import Family, Line
+from proxy.identity import Identity, Keys
 from proxy.leases import Leases
 from proxy.metering import Charge, Meter, cost_of
-from proxy.models import Allowance
+from proxy.models import Allowance, Usage
+from proxy.policy import Budgets
 from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
-from proxy.standing import spending_of
-from proxy.store import Settlement, Store
+from proxy.standing import deadline_of, spending_of
+from proxy.state import dump, load
+from proxy.store import Account, Listing, Opened, Reservation, Settlement, Store
 from proxy.tenants import Quota, Tenant
+
+_BEYOND = 1 << 40  # bytes: a body of another kind than a session's others teaches it nothing, and is bounded by nothing that they taught
 
 
 class Bill:
     """One call's. Every bill must be settled, by `settle` or `void`; the first word stands. refused: the budget that has nothing left.
 
-    away: the store could not be asked, and the call goes on without.
+    away: the store could not be asked, and the call goes on without. deadline: the session's time as a budget that is over, None without
+    one; time_left: seconds until then. usage, cost: what it came to, in tokens and nano-dollars; estimated: nobody reported that.
     """
 
     def __init__(self, bills: "Bills", key: bytes, lease: str, purse: Purse, charge: Charge) -> None:
         self.refused: Allowance | None = None
         self.away = False
+        self.deadline: Allowance | None = None
+        self.time_left: float | None = None
+        self.usage = Usage()
+        self.cost = 0
+        self.estimated = False
+        self.key = key
+        self.lease = lease
+        self.purse = purse
+        self.charge = charge
+        self.record: bytes | None = None  # of a session seen for the first time, where it must be kept
+        self.listing: Listing | None = None
         self._bills = bills
-        self._key = key
-        self._lease = lease
-        self._purse = purse
-        self._charge = charge
         self._meter = Meter()
         self._settled: asyncio.Task[None] | None = None
 
@@ -44,16 +57,22 @@ class Bill:
         self._meter.feed(piece)
 
     def settle(self, *, completed: bool) -> "asyncio.Task[None]":
-        """Charges what the answer, as far as it came, says. completed: whether it is whole, and so a step."""
-        return self._end(self._purse.settlement(self._lease, cost_of(self._meter, self._charge), completed=completed, body_bytes=0))
+        """Charges what the answer, as far as it came, says. completed: whether it is whole, and so a step of the team's."""
+        if self._settled is not None:
+            return self._settled
+        self.usage, self.estimated = cost_of(self._meter, self.charge), self._meter.usage is None
+        purse = self.purse if completed else _uncounted(self.purse)
+        settlement = purse.settlement(self.lease, self.usage, completed=completed, body_bytes=0)
+        self.cost = settlement.cost
+        return self._end(settlement)
 
     def void(self) -> None:
         """Charges nothing: the call was not made, or came to nothing."""
-        self._end(self._purse.nothing(self._lease))
+        if self._settled is None:
+            self._end(_uncounted(self.purse).nothing(self.lease))
 
     def _end(self, settlement: Settlement) -> "asyncio.Task[None]":
-        if self._settled is None:
-            self._settled = self._bills.commit(self._key, settlement)
+        self._settled = self._bills.commit(self, settlement)
         return self._settled
 
     async def close(self) -> None:
@@ -73,41 +92,80 @@ class Bills:
         self._new_id = new_id
         self._on_failure = on_failure
         self._leases = Leases(store, ttl)
+        self._family = Family()
         self._committing: set[asyncio.Task[None]] = set()
 
-    async def open(self, tenant: Tenant, quota: Quota, price: Price | None, charge: Charge) -> Bill:
-        """Reserves for one call of a team. Raises `StoreUnavailable` only when the failure mode is closed."""
+    async def open(self, tenant: Tenant, quota: Quota, price: Price | None, charge: Charge, identity: Identity, budgets: Budgets) -> Bill:
+        """Reserves for one call of a team, of the session that it names, or both. budgets: of that session.
+
+        Raises `StoreUnavailable` only when the failure mode is closed, `BadRequest` for a session that cannot be where it says it is.
+        """
         keys = Keys(await self._store.secret())
-        accounts = accounts_of((), keys.ledger(tenant.name), msgspec.structs.replace(quota, sessions=None))
-        purse = Purse(price, accounts, model=tenant.label(charge.model), day=quota.day)
-        key, lease = keys.till(tenant.name), self._new_id()
-        bill = Bill(self, key, lease, purse, charge)
+        name = identity.session
+        key = keys.till(tenant.name) if name is None else keys.named(identity.caller, name, identity.team)[1]
+        purse = Purse(price, steps=0, model=tenant.label(charge.model), day=quota.day)
+        bill = Bill(self, key, self._new_id(), purse, charge)
         try:
-            # No size that the ledger could know better by: bodies of many kinds teach it nothing.
-            asked = purse.holding(lease, 0, charge.bound, charge.bound.input_bound)
-            opened = await self._store.open(key, asked, self._ttl)
+            opened = await self._open(bill, _Payers(keys, tenant, quota, identity, budgets))
         except StoreUnavailable as error:
             self._failed(StoreOperation.OPEN, error)
             if self._closed:
+                self._give_up(bill)
                 raise
             bill.away = True
             return bill
-        bill.refused = spending_of(opened, accounts).refused
-        if bill.refused is None:
-            self._leases.hold(key, asked)
+        except BaseException:
+            self._give_up(bill)
+            raise
+        bill.refused = spending_of(opened, bill.purse.accounts).refused
+        bill.deadline = deadline_of(opened)
+        bill.time_left = None if opened.ends_at is None else opened.ends_at - opened.now
         return bill
 
-    def commit(self, key: bytes, settlement: Settlement) -> "asyncio.Task[None]":
+    async def _open(self, bill: Bill, payers: "_Payers") -> Opened:
+        """Asks every ledger that pays. Who stands above the session is known once its record is at hand, and asked again then."""
+        if payers.identity.session is None:
+            return await self._reserve(bill, payers, ())
+        known, parent = payers.keys.secret_id(), payers.keys.parent(payers.identity)
+        guessed = self._family.guess(bill.key, parent)
+        opened = await self._reserve(bill, payers, guessed)
+        record = load(opened.record, known)
+        line = tuple(record.line) if opened.record is not None else await self._family.first(self._store, bill.key, parent, known)
+        if line != guessed:
+            await self._commit(bill, _uncounted(bill.purse).nothing(bill.lease))
+            bill.lease = self._new_id()
+            opened = await self._reserve(bill, payers, line)
+        self._family.remember(bill.key, line)
+        if opened.record is None and line:
+            record.line = list(line)
+            bill.record, bill.listing = dump(record), Listing(payers.identity.team, payers.identity.session)
+        return opened
+
+    async def _reserve(self, bill: Bill, payers: "_Payers", line: Line) -> Opened:
+        bill.purse = msgspec.structs.replace(bill.purse, accounts=payers.accounts(line))
+        asked = payers.reservation(bill)
+        opened = await self._store.open(bill.key, asked, self._ttl)
+        if opened.refused is None:
+            self._leases.hold(bill.key, asked)
+        return opened
+
+    def _give_up(self, bill: Bill) -> None:
+        if self._leases.holds(bill.lease):
+            bill.void()
+
+    def commit(self, bill: Bill, settlement: Settlement) -> "asyncio.Task[None]":
         """Settles, beside whatever goes on."""
-        task = asyncio.get_running_loop().create_task(self._commit(key, settlement))
+        task = asyncio.get_running_loop().create_task(self._commit(bill, settlement))
         self._committing.add(task)
         task.add_done_callback(self._committing.discard)
         return task
 
-    async def _commit(self, key: bytes, settlement: Settlement) -> None:
+    async def _commit(self, bill: Bill, settlement: Settlement) -> None:
         self._leases.let_go(settlement.lease)
         try:
-            await self._store.commit(key, record=None, version=0, settlements=[settlement], links=[], ttl=self._ttl)
+            await self._store.commit(
+                bill.key, record=bill.record, version=0, settlements=[settlement], links=[], ttl=self._ttl, listing=bill.listing
+            )
         except StoreUnavailable as error:  # the store's guard sends it later
             self._failed(StoreOperation.COMMIT, error)
 
@@ -119,3 +177,32 @@ class Bills:
         self._leases.close()
         if self._committing:
             await asyncio.wait(set(self._committing))
+
+
+class _Payers(msgspec.Struct, frozen=True, gc=False):
+    """Who pays for one call."""
+
+    keys: Keys
+    tenant: Tenant
+    quota: Quota
+    identity: Identity
+    budgets: Budgets
+
+    def accounts(self, line: Line) -> tuple[Account, ...]:
+        """The ledgers beside the session's own. The team's counts the call as a step, and no session for it."""
+        if not self.tenant.name:
+            return accounts_of(line, b"", self.quota)
+        *above, team = accounts_of(line, self.keys.ledger(self.tenant.name), msgspec.structs.replace(self.quota, sessions=None))
+        return (*above, msgspec.structs.replace(team, steps=1))
+
+    def reservation(self, bill: Bill) -> Reservation:
+        """The worst case of the call."""
+        bound, purse = bill.charge.bound, bill.purse
+        if self.identity.session is None:
+            return purse.holding(bill.lease, 0, bound, bound.input_bound)
+        return purse.holding(bill.lease, 0, bound, bound.input_bound + _BEYOND, self.budgets, self.identity.tighten)
+
+
+def _uncounted(purse: Purse) -> Purse:
+    """The purse of a call that is nobody's step."""
+    return msgspec.structs.replace(purse, accounts=tuple([msgspec.structs.replace(one, steps=0) for one in purse.accounts]))

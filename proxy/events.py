@@ -149,11 +149,23 @@ class StoreFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnjudgedEnded(msgspec.Struct, frozen=True, gc=False):
-    """A request on a route that Lastcall forwards without judging it. team: as in `ExchangeEnded`."""
+    """A request on a route that Lastcall forwards without judging it.
+
+    refused: why it was, in `mode`. model, team, tokens, cost: as in `ExchangeEnded`; nothing for what nobody is charged for.
+    usage_estimated: the answer reported no tokens.
+    """
 
     status: int
     seconds: float
     team: str = ""
+    model: str = ""
+    refused: Reason | None = None
+    mode: str = "enforce"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: int = 0
+    usage_estimated: bool = False
 
 
 class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):

@@ -5,6 +5,8 @@ budget is used up.
 """
 
 from proxy.errors import BadRequest
+from proxy.state import load
+from proxy.store import Account, Store
 
 MAX_DEPTH = 8  # sessions above one
 _REMEMBERED = 8192
@@ -21,6 +23,18 @@ class Family:
 
     def known(self, session: bytes) -> Line | None:
         return self._lines.get(session)
+
+    async def first(self, store: Store, session: bytes, parent: bytes | None, secret_id: int) -> Line:
+        """Who is above a session seen for the first time. parent: by its request. Raises `StoreUnavailable`, and as `check_depth`."""
+        if parent is None:
+            return ()
+        above = self.known(parent)
+        if above is None:
+            (found,) = await store.peek([Account(parent)])
+            above = () if found is None else tuple(load(found.record, secret_id).line)
+        line = line_of(session, parent, above)
+        check_depth(line)
+        return line
 
     def guess(self, session: bytes, parent: bytes | None) -> Line:
         """The line of a session as far as one can know before its record is at hand. parent: by the request."""

@@ -241,6 +241,10 @@ class Keys:
             found = self._named[known] = tenant, self.session(tenant, session), self.named_scope(session, team)
         return found
 
+    def parent(self, identity: Identity) -> bytes | None:
+        """The key of the session that a request names as the one above its own."""
+        return None if identity.parent is None else self.named(identity.caller, identity.parent, identity.team)[1]
+
     def tenant(self, caller: str, team: str = "") -> bytes:
         """A team, whichever of its keys a caller shows; without teams the caller."""
         return self._key(b"team", team) if team else self._key(b"tenant", caller)

@@ -1,15 +1,17 @@
 """A request on a route that Lastcall does not judge: bytes through, both ways.
 
-With teams, read just as far as it takes to keep a team to its models (a body may name one, and a list of models shows what the team
-may use) and to its budgets: what a body may cost at most, and what the answer says that it did.
+Read just as far as it takes to keep a team to its models (a body may name one, and a list of models shows what the team may use), and a
+team and a session that is named to their budgets: what a body may cost at most, and what the answer says that it did.
 """
 
+import asyncio
 import re
 from urllib.parse import unquote
 
 import msgspec
 
 from proxy.bill import Bill
+from proxy.calls import is_stream
 from proxy.client import Client, ClientGone
 from proxy.dialects import Dialect
 from proxy.engine import NOT_NOW
@@ -17,9 +19,9 @@ from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import UnjudgedEnded
 from proxy.exchange import Setting, Way
 from proxy.exchange.closing import JSON, NO_RETRY, retry_after
-from proxy.identity import Tighten
+from proxy.identity import Identity, Tighten, identify
 from proxy.metering import charge_of, is_charged, is_stored, models_named
-from proxy.models import Action, Allowance, Notice
+from proxy.models import Action, Allowance, Notice, Reason
 from proxy.nudge import stopped_message, why_budget
 from proxy.policy import Mode
 from proxy.purse import check_priced
@@ -45,17 +47,24 @@ class _Listed(msgspec.Struct):
 
 
 class Passage:
-    """One request and its answer. dialect: the one its client speaks, where the path does not say."""
+    """One request and its answer. dialect: the one its client speaks, where the path does not say. path_session: named in the path."""
 
-    def __init__(self, setting: Setting, client: Client, dialect: Dialect, method: str, path: str, query: bytes) -> None:
+    def __init__(
+        self, setting: Setting, client: Client, dialect: Dialect, method: str, path: str, query: bytes, path_session: str | None
+    ) -> None:
         self._set = setting
         self._client = client
         self._dialect = dialect
         self._method = method
         self._path = path
         self._query = query
+        self._path_session = path_session
         self._team = ""
         self._status = 499
+        self._mode = Mode.ENFORCE
+        self._refused: Reason | None = None
+        self._bill: Bill | None = None
+        self._streams = False
 
     async def run(self) -> None:
         """The whole of it. Raises `ProxyError` before anything was sent: for a request that cannot be served."""
@@ -68,7 +77,21 @@ class Passage:
                 self._status = error.status
                 raise
         finally:
-            self._set.telemetry.emit(UnjudgedEnded(status=self._status, seconds=self._set.clock() - started, team=self._team))
+            self._emit(self._set.clock() - started)
+
+    def _emit(self, seconds: float) -> None:
+        ended, bill = UnjudgedEnded(self._status, seconds, self._team, refused=self._refused, mode=str(self._mode)), self._bill
+        if bill is not None:
+            ended = msgspec.structs.replace(
+                ended,
+                model=bill.charge.model,
+                input_tokens=bill.usage.input_tokens,
+                output_tokens=bill.usage.output_tokens,
+                cached_tokens=bill.usage.cached_tokens,
+                cost=bill.cost,
+                usage_estimated=bill.estimated,
+            )
+        self._set.telemetry.emit(ended)
 
     async def _pass(self) -> None:
         client, path = self._client, plain_path(self._path)
@@ -80,8 +103,8 @@ class Passage:
         elif models["model"]:
             tenant.check_model(models["model"])
         way = self._way(tenant)
-        charged = tenant.other_endpoints is OtherEndpoints.CHARGE and is_charged(self._method, path)
-        metered = charged and not is_stored(path)
+        payer = self._payer(tenant) if is_charged(self._method, path) else None
+        metered = payer is not None and not is_stored(path)
         body = await self._body(tenant, whole=metered or tenant.is_restricted)
         if models is not None and not models["model"] and tenant.is_restricted:
             await self._list(way, tenant)
@@ -89,28 +112,42 @@ class Passage:
         fields = client.fields
         if metered:  # the answer is read, and the body was decoded
             fields = [*(field for field in fields if field[0].lower() not in _CODINGS), _PLAIN]
-        if not charged:
+        if payer is None:
             await self._forward(way, fields, body)
             return
-        bill = await self._bill(way, tenant, path, body if isinstance(body, bytes) else b"")
-        if bill is not None:
-            await self._charged(way, fields, body, bill)
+        await self._charged(way, fields, body, await self._opened(way, tenant, payer, path, body if isinstance(body, bytes) else b""))
 
-    async def _bill(self, way: Way, tenant: Tenant, path: str, body: bytes) -> Bill | None:
-        """What the team pays the call from; None when a budget of its had nothing left and the client was told."""
+    def _payer(self, tenant: Tenant) -> Identity | None:
+        """Who pays, the session that is named and the team; None where nobody does: a team that may go free, or nobody that is known."""
+        if tenant.name and tenant.other_endpoints is not OtherEndpoints.CHARGE:
+            return None
+        identity = identify(self._client.headers, self._path_session, {}, self._set.session_headers, tenant.name)
+        return identity if tenant.name or identity.session is not None else None
+
+    async def _opened(self, way: Way, tenant: Tenant, payer: Identity, path: str, body: bytes) -> Bill:
+        """What the call is paid from."""
         charge = charge_of(path, body, self._client.headers.get("content-type", ""))
         policy, price = tenant.policy(charge.model), tenant.price(charge.model, way.name)
         if charge.model:
-            check_priced(price, policy, _UNTIGHTENED, charge.model)
-        bill = await self._set.bills.open(tenant, tenant.quota(self._set.wall()), price, charge)
-        if bill.refused is None or policy.mode is Mode.OBSERVE:
-            return bill
-        await self._refuse(bill.refused)
-        return None
+            check_priced(price, policy, _UNTIGHTENED if payer.session is None else payer.tighten, charge.model)
+        bill = await self._set.bills.open(tenant, tenant.quota(self._set.wall()), price, charge, payer, policy.budgets)
+        if policy.mode is Mode.OBSERVE:
+            self._mode, bill.time_left = policy.mode, None
+            self._refused = None if bill.refused is None else bill.refused.reason
+            bill.refused = None
+        return bill
 
     async def _charged(self, way: Way, fields: RawHeaders, body: Body, bill: Bill) -> None:
+        if bill.refused is not None:
+            await self._refuse(bill.refused)
+            return
+        self._bill = bill
         try:
-            await self._forward(way, fields, body, bill)
+            async with asyncio.timeout(bill.time_left):
+                await self._forward(way, fields, body, bill)
+        except TimeoutError:
+            bill.settle(completed=False)
+            await self._time_over(bill)
         except ProxyError:
             bill.void()  # there was no answer, unless it is settled already
             raise
@@ -120,6 +157,18 @@ class Passage:
             raise
         finally:
             await bill.close()
+
+    async def _time_over(self, bill: Bill) -> None:
+        """The session's time is over before the answer is whole. A body that is no stream of events can only break off."""
+        if bill.deadline is None or self._client.ended:
+            return
+        if self._client.status is None:
+            await self._refuse(bill.deadline)
+        elif self._streams:
+            notice = _notice(bill.deadline)
+            self._refused = notice.reason
+            end = self._dialect.stream_error(f"lastcall_{notice.reason}", notice.message, notice)
+            await self._client.write(b"\n\n" + end, more=False)
 
     async def _forward(self, way: Way, fields: RawHeaders, body: Body, bill: Bill | None = None) -> None:
         """bill: what reads the answer beside, and is settled by it."""
@@ -132,20 +181,12 @@ class Passage:
 
     async def _refuse(self, budget: Allowance) -> None:
         """As on judged routes whose policy answers with an error."""
-        message = stopped_message(why_budget(budget), budget.reason, budget)
-        notice = Notice(
-            action=Action.REFUSE,
-            reason=budget.reason,
-            message=message,
-            limit=budget.limit,
-            scope=budget.scope,
-            spent=budget.spent,
-            resets_at=budget.resets_at,
-        )
+        notice = _notice(budget)
+        self._refused = notice.reason
         self._status = status = NOT_NOW if budget.passes else 400
         again = retry_after(budget, self._set.new_id()) if budget.passes else NO_RETRY
         told = [JSON, again, (b"x-lastcall-action", b"refuse"), (b"x-lastcall-reason", budget.reason.encode())]
-        await self._client.whole(status, told, self._dialect.error(status, f"lastcall_{budget.reason}", message, notice))
+        await self._client.whole(status, told, self._dialect.error(status, f"lastcall_{budget.reason}", notice.message, notice))
 
     def _way(self, tenant: Tenant) -> Way:
         kind = next((name for start, name in _PATH_DIALECTS.items() if self._path.startswith(start)), self._dialect.name)
@@ -181,6 +222,7 @@ class Passage:
             bill.void()
         async with client:
             self._status = response.status
+            self._streams = is_stream(response)
             try:
                 await client.start(response.status, [*response.headers, *away])
                 async for chunk in response.chunks():
@@ -204,6 +246,18 @@ class Passage:
             body = await response.read()
             self._status = response.status
             await client.whole(response.status, response.headers, list_for(tenant, body))
+
+
+def _notice(budget: Allowance) -> Notice:
+    return Notice(
+        action=Action.REFUSE,
+        reason=budget.reason,
+        message=stopped_message(why_budget(budget), budget.reason, budget),
+        limit=budget.limit,
+        scope=budget.scope,
+        spent=budget.spent,
+        resets_at=budget.resets_at,
+    )
 
 
 def list_for(tenant: Tenant, body: bytes) -> bytes:

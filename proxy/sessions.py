@@ -14,7 +14,7 @@ from proxy.budgets import Spending
 from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
-from proxy.family import Family, Line, check_depth, line_of
+from proxy.family import Family, Line
 from proxy.fingerprint import Fingerprints
 from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place
@@ -26,7 +26,7 @@ from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
 from proxy.state import Record, dump, load
-from proxy.store import Account, Listing, MemoryStore, Opened, Settlement, Store, Unit
+from proxy.store import Listing, MemoryStore, Opened, Settlement, Store, Unit
 from proxy.tenants import Quota
 from proxy.trail import answer_identity, head_of, is_side, read
 
@@ -225,14 +225,14 @@ class Sessions:
         pending = self._committing.get(session.key)
         if pending is not None:  # an answer this process gave is not in the store yet
             await asyncio.wait({pending}, timeout=self._patience)
-        parent, tokens = _parent_of(session), session.history.tokens
+        parent, tokens = session.keys.parent(session.identity), session.history.tokens
         session.line = self._family.guess(session.key, parent)
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
         record = load(opened.record, session.keys.secret_id())
-        line = tuple(record.line) if opened.record is not None else await self._first_line(session, parent)
+        known = session.keys.secret_id()
+        line = tuple(record.line) if opened.record is not None else await self._family.first(self._store, session.key, parent, known)
         if line != session.line:  # another process has seen this session or its parent before
             await self._release(session)
-            check_depth(line)
             session.line, session.lease = line, self._new_id()
             session.opened = opened = await self._reserve(session)
         self._family.remember(session.key, line)
@@ -241,16 +241,6 @@ class Sessions:
         session.take(record)
         if session.history.tokens > tokens and any(one.ceiling.unit is not Unit.STEPS for one in opened.standings):
             await self._open(session)  # once more, now that it is known how much the upstream will read beside the body
-
-    async def _first_line(self, session: Session, parent: bytes | None) -> Line:
-        """Who is above a session seen for the first time."""
-        if parent is None:
-            return ()
-        above = self._family.known(parent)
-        if above is None:
-            (found,) = await self._store.peek([Account(parent)])
-            above = () if found is None else tuple(load(found.record, session.keys.secret_id()).line)
-        return line_of(session.key, parent, above)
 
     async def _reserve(self, session: Session) -> Opened:
         """Asks every ledger that pays. Raises `StoreUnavailable`."""
@@ -427,12 +417,6 @@ def _mark_end(session: Session, result: Result) -> None:
         return
     reason = result.ended_for or (lane.stop.reason if lane.stop is not None else None)
     session.settlements[-1] = msgspec.structs.replace(session.settlements[-1], stop="" if reason is None else str(reason))
-
-
-def _parent_of(session: Session) -> bytes | None:
-    """The key of the session that the request names as the one above its own."""
-    identity = session.identity
-    return None if identity.parent is None else session.keys.named(identity.caller, identity.parent, identity.team)[1]
 
 
 def _label(key: bytes) -> str:

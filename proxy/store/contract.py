@@ -69,7 +69,8 @@ class Account(msgspec.Struct, frozen=True, gc=False):
     that session was last opened with itself. What an ancestor's headers tightened, and an operator raised, counts in either case. calls:
     most calls under way at once. sessions: most different sessions at once; a session is there from its first call until `idle`
     seconds after its last. member: the session that is counted, if not the one that is opened (the eldest ancestor, so that its children
-    do not count again). team: kept for `TEAM_SECONDS` after its last use, under any pressure, and with rows of its usage.
+    do not count again). team: kept for `TEAM_SECONDS` after its last use, under any pressure, and with rows of its usage. steps: what the
+    call counts here, in a reservation or a settlement, where it is not what it counts for the session.
     """
 
     key: bytes
@@ -80,6 +81,7 @@ class Account(msgspec.Struct, frozen=True, gc=False):
     idle: float = 300.0
     member: bytes = b""
     team: bool = False
+    steps: int | None = None
 
     @property
     def windows(self) -> tuple[str, ...]:

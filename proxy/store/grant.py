@@ -5,10 +5,11 @@ granted itself; the call gets the least of all; one refusal undoes the rest.
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
-from proxy.store.contract import Kind, Ledger, Opened, Refusal, Reservation, Settlement, Standing, Stopped, Unit
+from proxy.store.contract import Account, Kind, Ledger, Opened, Refusal, Reservation, Settlement, Standing, Stopped, Unit
 
 _BOUNDED = frozenset({Kind.INPUT, Kind.TOKENS, Kind.COST})  # ceilings under which a lower bound of the input leaves more room
 
@@ -65,6 +66,14 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
     in_flight: tuple[int, ...]
     fallen: Stopped | None = None
     note: bytes = b""
+
+
+_Counted = TypeVar("_Counted", Reservation, Settlement)
+
+
+def counted(call: _Counted, account: Account) -> _Counted:
+    """A reservation, or a settlement, as it is counted in an account."""
+    return call if account.steps is None else msgspec.structs.replace(call, steps=account.steps)
 
 
 def tight(wanted: Reservation, grants: Sequence[Grant]) -> list[int]:

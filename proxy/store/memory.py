@@ -26,7 +26,7 @@ from proxy.store.contract import (
     Stopped,
     Usage,
 )
-from proxy.store.grant import Grant, Loaded, has_usage, lowered, opened, tight, to_undo
+from proxy.store.grant import Grant, Loaded, counted, has_usage, lowered, opened, tight, to_undo
 from proxy.store.index import matches, named_place, place_of
 
 # What a session and a link weigh beside the record, for the bound on bytes (measured with tracemalloc, rounded up).
@@ -141,9 +141,10 @@ class MemoryStore:
             paying = self._paying(account, now, ttl)
             paying.book.release(settlement.lease)
             if self._mark(account.key, settlement.lease, now):
-                paying.book.charge(settlement, account.windows, now)
+                paid = counted(settlement, account)
+                paying.book.charge(paid, account.windows, now)
                 if account.team:
-                    _note_usage(paying, settlement)
+                    _note_usage(paying, paid)
                 elif settlement.stop:
                     paying.book.fallen = Stopped(session, settlement.stop)
 
@@ -275,11 +276,11 @@ class MemoryStore:
 def _ask(grants: list[Grant], books: Sequence[Book], session: bytes, wanted: Reservation, now: float) -> None:
     """Add what the accounts' ledgers say to what the session's said."""
     for place, (account, book) in enumerate(zip(wanted.accounts, books, strict=True)):
-        grants.append(book.reserve(wanted, now, account, place, account.member or session))
+        grants.append(book.reserve(counted(wanted, account), now, account, place, account.member or session))
     less = lowered(wanted, grants[0])
     for place in tight(wanted, grants):
         account = wanted.accounts[place]
-        grants[place + 1] = books[place].reserve(less, now, account, place, account.member or session)
+        grants[place + 1] = books[place].reserve(counted(less, account), now, account, place, account.member or session)
 
 
 def _note_usage(team: _Session, settlement: Settlement) -> None:

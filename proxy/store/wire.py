@@ -34,7 +34,7 @@ from proxy.store.contract import (
     Unit,
     Usage,
 )
-from proxy.store.grant import Grant, Hold, Loaded, has_usage
+from proxy.store.grant import Grant, Hold, Loaded, counted, has_usage
 from proxy.store.index import Place, named_place
 
 Field = bytes | str | int | float
@@ -115,7 +115,7 @@ def open_account(session: bytes, account: Account, wanted: Reservation, ttl: flo
         account.idle,
         _member(session, account),
     )
-    return (b"EVALSHA", _OPEN.sha, 3, ledger, leases, members, _life(account, ttl), *_call(wanted, b""), *limits)
+    return (b"EVALSHA", _OPEN.sha, 3, ledger, leases, members, _life(account, ttl), *_call(counted(wanted, account), b""), *limits)
 
 
 def undo(key: bytes, lease: str) -> Command:
@@ -159,15 +159,16 @@ def _commit_account(session: bytes, account: Account, calls: Sequence[Settlement
     most = _MAX_TEAM_SETTLED if account.team else _MAX_SETTLED
     arguments: list[Field] = [_life(account, ttl), 0, 0, b"", SETTLED_SECONDS, most, 0, milliseconds(TEAM_SECONDS)]
     days: list[str] = []
-    for call in calls:
-        windows = next(one.windows for one in call.accounts if one.key == account.key)
+    for settled in calls:
+        paying = next(one for one in settled.accounts if one.key == account.key)
+        call = counted(settled, paying)
         fallen: Field = f"{session.hex()} {call.stop}" if call.stop and not account.team else b""
         place = 0
         if account.team and has_usage(call):
             if call.day not in days:
                 days.append(call.day)
             place = 4 + days.index(call.day)
-        arguments += (*_cost(call), 0, "|".join(windows), _AS_BEFORE, fallen, place, call.model)
+        arguments += (*_cost(call), 0, "|".join(paying.windows), _AS_BEFORE, fallen, place, call.model)
     return _commit(account.key, arguments, [_usage_key(account.key, day) for day in days])
 
 
@@ -275,7 +276,8 @@ def grant(reply: list[Any], wanted: Reservation, account: Account | None = None,
         limit = float(deadline)
         ends = float(started) + limit
     if refused is None:
-        hold = Hold(wanted.steps, bound, wanted.output if output is None else output, cost)
+        steps = wanted.steps if account is None else counted(wanted, account).steps
+        hold = Hold(steps, bound, wanted.output if output is None else output, cost)
     elif refused > 0:
         one = standings[refused - 1]
         refusal = Refusal(Kind(one.ceiling.unit), one.ceiling.limit, one.spent, one.reserved, one.ceiling, place)

@@ -133,6 +133,12 @@ class _UnjudgedLine(_Line, tag="unjudged_ended", kw_only=True):
     status: int
     ms: float
     team: str = ""
+    model: str = ""
+    reason: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    usage_estimated: bool = False
 
 
 class Telemetry:
@@ -222,9 +228,12 @@ class Telemetry:
             case StoreFailed(operation, cause):
                 self._store_errors[operation,].inc()
                 self._write(_StoreFailedLine(ts=self._now(), level="debug", operation=operation, cause=cause or None))
-            case UnjudgedEnded(status, seconds, team):
-                self._unjudged[f"{status // 100}xx", team].inc()
-                self._write(_UnjudgedLine(ts=self._now(), level="debug", status=status, ms=_ms(seconds), team=team))
+            case UnjudgedEnded():
+                self._unjudged[f"{event.status // 100}xx", event.team].inc()
+                if event.refused is not None:
+                    self._interventions[Action.REFUSE][event.refused, event.mode, event.team].inc()
+                self._count_spent(event)
+                self._log_unjudged(event)
             case ConfigReloaded(outcome, cause):
                 self._reloads[outcome,].inc()
                 level: LogLevel = "warning" if cause else "info"
@@ -323,6 +332,9 @@ class Telemetry:
             self._upstream[shape].observe(event.upstream_seconds)
         for error in event.upstream_errors:
             self._upstream_errors[error,].inc()
+        self._count_spent(event)
+
+    def _count_spent(self, event: ExchangeEnded | UnjudgedEnded) -> None:
         model, estimated = self._model_label(event.model[:_MAX_TEXT]), FLAGS[event.usage_estimated]
         if event.input_tokens > 0:
             self._tokens["input", model, estimated, event.team].inc(event.input_tokens)
@@ -332,6 +344,23 @@ class Telemetry:
             self._cached_tokens[model, event.team].inc(event.cached_tokens)
         if event.cost > 0:
             self._cost[model, event.team].inc(event.cost / 1e9)
+
+    def _log_unjudged(self, event: UnjudgedEnded) -> None:
+        self._write(
+            _UnjudgedLine(
+                ts=self._now(),
+                level="debug",
+                status=event.status,
+                ms=_ms(event.seconds),
+                team=event.team,
+                model=_printable(event.model),
+                reason=event.refused,
+                input_tokens=event.input_tokens,
+                output_tokens=event.output_tokens,
+                cost_usd=event.cost / 1e9 or None,
+                usage_estimated=event.usage_estimated,
+            )
+        )
 
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)

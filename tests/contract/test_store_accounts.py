@@ -4,9 +4,10 @@ import asyncio
 import os
 from typing import Any
 
+import msgspec
 import pytest
 
-from proxy.store import Account, Ceiling, Opened, Settlement, Stopped, Store, Unit
+from proxy.store import Account, Ceiling, Opened, Settlement, Stopped, Store, Unit, Usage
 from proxy.store.memory import MemoryStore
 from tests.stores import TTL, call, ceilings, limited, refused, settle, tightened, until_expired
 
@@ -60,6 +61,30 @@ async def test_a_call_holds_and_pays_in_every_ledger(store: Store, session: byte
     assert used(again, -1) == [("steps", 1, 1)]
     assert used(again, 0) == [("tokens", 150, 1500), ("cost", 7, 2)]
     assert used(again, 1) == [("steps", 1, 1)]
+
+
+async def test_a_call_may_be_a_step_in_one_ledger_and_none_in_another(store: Store, session: bytes, team: bytes) -> None:
+    """Reserved, refused, settled and given back as each counts it; in the rows of a team's usage too."""
+    parent, rows = os.urandom(16), account(team, steps=1, tokens=9000)
+    counting = msgspec.structs.replace(rows, steps=1)
+    free = Account(parent, ceilings(steps=1))
+    wanted = {"steps": 0, "accounts": (free, counting), **limited(steps=1)}
+    granted = await store.open(session, call("a", **wanted), TTL)
+    crowded = await store.open(session, call("b", **wanted), TTL)
+    held = await spent(store, team)
+    uncounted = (free, msgspec.structs.replace(rows, steps=0))
+    await settle(store, session, paid("a", *uncounted, steps=0, model="m", day="2026-11-29"))
+    await store.open(session, call("c", **wanted), TTL)
+    await settle(store, session, paid("c", free, counting, steps=0, model="m", day="2026-11-29"))
+
+    assert (refused(granted), used(granted, -1), used(granted, 0)) == (None, [("steps", 0, 0)], [("steps", 0, 0)])
+    assert used(granted, 1) == [("steps", 0, 1), ("tokens", 0, 1500)]
+    assert refused(crowded) == "steps"
+    assert held["steps"] == [0, 1]
+    assert (await spent(store, team))["steps"] == [1, 0]
+    assert await store.usage(team, ["2026-11-29"]) == [Usage("2026-11-29", "m", 1, 200, 100, 14)]
+    (own,) = await store.peek([Account(session)])
+    assert own is not None and (own.ledger.steps, own.ledger.tokens) == (0, 300)
 
 
 async def test_one_refusal_undoes_the_rest(store: Store, session: bytes, team: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proxy.bill import Bills
 from proxy.config import Config
 from proxy.errors import StoreUnavailable, UpstreamCut, UpstreamFailed
 from proxy.identity import Keys
@@ -228,3 +229,169 @@ async def test_shutting_down_waits_for_what_is_not_settled() -> None:
     bill_key = Keys(await served.guard.secret())
     assert bill_key.till("red") != bill_key.ledger("red")
     assert json.loads(USED)["usage"]["total_tokens"] == 8
+
+
+# ---- sessions
+
+
+PRICED = {"prices": {"m": {"input": 1.0, "output": 10.0}}}
+
+
+def sessions(*answers: Answer, budgets: dict[str, Any] | None = None, teams: bool = True, on_stop: str = "message") -> Proxy:
+    """With budgets for each session; one team whose key is `k`, or nobody's."""
+    rules: dict[str, Any] = {"policy": {"budgets": budgets or {}, "on_stop": on_stop}, "models": ["m"], **PRICED}
+    if teams:
+        rules["teams"] = {"red": {"keys": [digest_of("k")]}}
+    tenants = Tenants(Config.model_validate(rules), zone=UTC, prices=Prices({"m": DOLLAR_A_MILLION}, {}))
+    return Proxy(*answers or [ScriptedResponse(USED)], tenants=tenants, endless=True)
+
+
+async def of_session(served: Proxy, name: str, *, caller: str = "k", team: str = "red") -> tuple[int, int, int, int]:
+    """Of a session: steps, tokens, nano-dollars, calls under way."""
+    keys = Keys(await served.guard.secret())
+    (found,) = await served.guard.peek([Account(keys.named(caller, name, team)[1])])
+    assert found is not None
+    return found.ledger.steps, found.ledger.tokens, found.ledger.cost, found.calls
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/v1/embeddings", {"x_lastcall_session": "s"}),
+        ("/s/s/v1/embeddings", {}),
+        ("/v1/embeddings", {"x_session_id": "s"}),
+        ("/s/s/v1/v1//embeddings/", {}),
+    ],
+)
+@pytest.mark.parametrize("teams", [True, False])
+async def test_a_session_that_is_named_pays(path: str, headers: dict[str, Any], teams: bool) -> None:
+    """However it is named: tokens and money, and no step; its team pays too, and a step."""
+    served = sessions(teams=teams)
+    conversation = await ask(served, path=path, **headers)
+
+    assert (conversation.status, conversation.body) == (200, USED)
+    assert await of_session(served, "s", team="red" if teams else "") == (0, 8, 8_000, 0)
+    assert await spent(served) == ((1, 8, 0, 8_000, 0) if teams else (0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("budgets", [{"tokens": 1_000}, {"cost_usd": 0.001}, {"tokens": {"input": 1_000}}, {"deadline": "1m"}])
+@pytest.mark.parametrize("teams", [True, False])
+async def test_a_used_up_session_is_refused_on_every_route(budgets: dict[str, Any], teams: bool) -> None:
+    """Spent on judged routes or on others: no endpoint is a way around its budget. Another session goes on."""
+    big = ScriptedResponse(b'{"data": [], "usage": {"prompt_tokens": 900, "total_tokens": 900}}')
+    served = sessions(big, budgets=budgets, teams=teams)
+    first = await ask(served, x_lastcall_session="s")
+    served.clock.now += 60
+    there = await ask(served, x_lastcall_session="s")
+    other = await served.ask(request(model="m", max_tokens=300), x_lastcall_key="k", x_lastcall_session="s")
+    served.upstream.answers = [ScriptedResponse(USED)]
+    elsewhere = await ask(served, x_lastcall_session="t")
+    reason = {"cost_usd": "cost_budget", "deadline": "deadline"}.get(next(iter(budgets)), "token_budget")
+
+    assert (first.status, there.status, elsewhere.status) == (200, 400, 200)
+    assert (there.json["error"]["code"], there.headers["x-should-retry"]) == (f"lastcall_{reason}", "false")
+    assert there.notice["scope"] == "session"
+    assert (other.lastcall["action"], other.lastcall["reason"]) == ("refuse", reason)
+    assert len(served.upstream.sent) == 2
+    assert served.telemetry.unjudged[1].refused == reason
+
+
+async def test_what_a_header_tightens_stays_for_the_session() -> None:
+    """Whichever route it was sent to."""
+    served = sessions()
+    await ask(served, x_lastcall_session="s", x_lastcall_max_tokens="1000")
+    again = await ask(served, BODY + b" " * 2_000, x_lastcall_session="s")
+    judged = await served.ask(request(model="m", max_tokens=2_000), x_lastcall_key="k", x_lastcall_session="s")
+
+    assert (again.status, again.json["error"]["code"]) == (400, "lastcall_token_budget")
+    assert served.upstream.sent[-1].json["max_tokens"] < 1_000
+    assert judged.status == 200
+
+
+async def test_the_sessions_above_pay_too() -> None:
+    """And their limits hold. Who they are is settled by the first request, on whatever route."""
+    big = ScriptedResponse(b'{"data": [], "usage": {"prompt_tokens": 900, "total_tokens": 900}}')
+    served = sessions(big, budgets={"tokens": 2_000})
+    await ask(served, x_lastcall_session="parent")
+    first = await ask(served, x_lastcall_session="child", x_lastcall_parent="parent")
+    other = sessions(big, budgets={"tokens": 2_000})  # a process that has not seen them
+    other.setting.bills = Bills(served.guard, ttl=3600, closed=False, new_id=served.setting.new_id, on_failure=other.telemetry.emit)
+    escaping = await ask(other, x_lastcall_session="child")
+
+    assert (first.status, escaping.status) == (200, 400)
+    assert escaping.notice["scope"] == "parent"
+    assert await of_session(served, "child") == (0, 900, 900_000, 0)
+    assert await of_session(served, "parent") == (0, 1_800, 1_800_000, 0)
+    assert await spent(served) == (2, 1_800, 0, 1_800_000, 0)
+
+
+async def test_a_session_too_far_down_is_refused() -> None:
+    """On every route, whether or not the process has seen its parents; it holds nothing then."""
+    served = sessions()
+    for depth in range(8):
+        await ask(served, x_lastcall_session=f"s{depth + 1}", x_lastcall_parent=f"s{depth}")
+    other = sessions()  # a process that has not seen them
+    other.setting.bills = Bills(served.guard, ttl=3600, closed=False, new_id=served.setting.new_id, on_failure=other.telemetry.emit)
+    deep = [await ask(one, x_lastcall_session="s9", x_lastcall_parent="s8") for one in (served, other)]
+    deep.append(await served.ask(request(), x_lastcall_key="k", x_lastcall_session="s9", x_lastcall_parent="s8"))
+    await served.sessions.drain()
+
+    assert [one.status for one in deep] == [400] * 3
+    assert all(one.json["error"]["code"] == "lastcall_too_deep" for one in deep)
+    assert served.ledger()[2] == 0
+
+
+async def test_what_the_sessions_bodies_taught_bounds_no_other_kind() -> None:
+    """An embedding of text that takes a token a byte fits by its own size alone."""
+    served = sessions(answer("hi", usage={"prompt_tokens": 10, "completion_tokens": 3}), budgets={"tokens": 3_000})
+    await served.ask(request(model="m", max_tokens=300), x_lastcall_key="k", x_lastcall_session="s")
+    assert (await ask(served, BODY + b" " * 3_000, x_lastcall_session="s")).status == 400
+
+
+@pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"text":"12345678"}]}\n\n', b"{"])
+async def test_a_deadline_ends_what_is_under_way(begun: bytes) -> None:
+    """A slow first byte with the error, a stream of events with one in it; any other body can only break off. It pays what came."""
+    kind = b"text/event-stream" if begun.startswith(b"data") else b"application/json"
+    slow = Slow(ScriptedResponse()) if not begun else ScriptedResponse(begun, asyncio.Event(), kind=kind)
+    served = sessions(slow, budgets={"deadline": "1s"})
+    served.upstream.answers.insert(0, ScriptedResponse(USED))
+    await ask(served, x_lastcall_session="s")  # from here on its time counts
+    served.clock.now += 0.95
+    conversation = await ask(served, path="/v1/completions", x_lastcall_session="s")
+
+    told = b"lastcall_deadline" in conversation.body
+    assert (conversation.status, told, conversation.ended) == {
+        b"": (400, True, True),
+        b"{": (200, False, False),
+    }.get(begun, (200, True, True))
+    assert (await of_session(served, "s"))[::3] == (0, 0)
+    assert (await of_session(served, "s"))[1] > 8
+
+
+async def test_an_observed_session_is_refused_nothing() -> None:
+    """The event says that it would have been."""
+    served = sessions(budgets={"tokens": 100})
+    served.setting.tenants = Tenants(
+        Config.model_validate({"policy": {"mode": "observe", "budgets": {"tokens": 100}}, **PRICED}), zone=UTC, prices=Prices({}, {})
+    )
+    assert (await ask(served, x_lastcall_session="s")).status == 200
+    ended = served.telemetry.unjudged[-1]
+    assert (ended.refused, ended.mode, ended.input_tokens) == ("token_budget", "observe", 8)
+
+
+async def test_nobody_is_charged_who_names_no_session_and_is_no_team() -> None:
+    """Such a request passes as it is."""
+    served = sessions(teams=False)
+    conversation = await ask(served, accept_encoding="gzip")
+
+    assert [value for name, value in served.upstream.sent[0].headers if name == b"accept-encoding"] == [b"gzip"]
+    assert (conversation.status, served.ledger()) == (200, (0, 0, 0))
+
+
+async def test_a_team_that_goes_free_pays_for_no_session() -> None:
+    """`other_endpoints: allow` is for both."""
+    served = sessions()
+    team = {"keys": [digest_of("k")], "other_endpoints": "allow"}
+    served.setting.tenants = Tenants(Config.model_validate({"teams": {"red": team}}), zone=UTC, prices=Prices({}, {}))
+    assert (await ask(served, x_lastcall_session="s")).status == 200
+    assert served.ledger() == (0, 0, 0)

@@ -51,7 +51,8 @@ async def test_a_teams_request_goes_through_and_counts_as_the_teams() -> None:
 
     assert (conversation.status, conversation.body) == (200, b"ok")
     assert served.upstream.sent[0].body == b'{"model":"m"}'
-    assert served.telemetry.unjudged == [UnjudgedEnded(status=200, seconds=0.0, team="red")]
+    counted = UnjudgedEnded(status=200, seconds=0.0, team="red", model="m", input_tokens=256, usage_estimated=True)
+    assert served.telemetry.unjudged == [counted]
 
 
 @pytest.mark.parametrize(
