@@ -30,6 +30,7 @@ from fastapi import FastAPI, Request, Response
 
 from proxy import __version__
 from proxy.admin import PREFIX, Guarded, admin_app, ring_of
+from proxy.balances import watch as watch_balances
 from proxy.bill import Bills
 from proxy.client import Client, ClientGone, Receive, Scope, Send
 from proxy.config import Config, UpstreamConfig, load_dumped
@@ -194,6 +195,9 @@ def create_app(
     )
     state: dict[str, Any] = {}
 
+    def desk() -> Desk:
+        return Desk(state["store"], lambda: state["in_force"].current, ttl=config.session.ttl, emit=telemetry.emit)
+
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
@@ -205,6 +209,8 @@ def create_app(
             if reread is not None:
                 reloader = Reloader(config, reread=reread, apply=_applying(in_force, environ), tell=telemetry.emit)
                 await stack.enter_async_context(reloading(reloader, watch))
+            balances = asyncio.create_task(watch_balances(desk(), telemetry.emit))
+            stack.callback(balances.cancel)
             gc.collect()
             gc.freeze()  # what start-up made lives for ever: no collection need look at it again
             gc.set_threshold(*_GC_THRESHOLD)
@@ -213,8 +219,7 @@ def create_app(
     app = Application(title="Lastcall", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.front = Front(lambda: state["in_force"])
     app.admin_port = config.server.admin_port
-    desk = admin_app(lambda: Desk(state["store"], lambda: state["in_force"].current, ttl=config.session.ttl, emit=telemetry.emit))
-    app.mount(PREFIX, Guarded(desk, lambda: state["in_force"].current.operators))
+    app.mount(PREFIX, Guarded(admin_app(desk), lambda: state["in_force"].current.operators))
     add_health(app, lambda: state.get("store"), needs_store=config.store.failure_mode == "closed")
     if config.server.metrics_port is None:
         add_metrics(app, telemetry)

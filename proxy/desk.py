@@ -129,10 +129,13 @@ class Desk:
 
     async def teams(self) -> list[TeamView]:
         """What every team spends now."""
+        tenants = self._setting().tenants
+        names = tenants.names
+        if not names:
+            return []
         keys = Keys(await self._store.secret())
-        accounts = [self._account(keys, self._setting().tenants.named(name)) for name in self._setting().tenants.names]
-        looks = await self._store.peek(accounts) if accounts else []
-        names = self._setting().tenants.names
+        accounts = [self._account(keys, tenants.named(name)) for name in names]
+        looks = await self._store.peek(accounts)
         return [team_view(name, account, look) for name, account, look in zip(names, accounts, looks, strict=True)]
 
     async def team(self, name: str) -> TeamView:

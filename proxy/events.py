@@ -175,6 +175,26 @@ class ConfigReloaded(msgspec.Struct, frozen=True, gc=False):
     cause: str = ""
 
 
+class BudgetSeen(msgspec.Struct, frozen=True, gc=False):
+    """A team's budget in force, in the window of the moment. unit, per: as in the configuration. limit, spent: in that unit.
+
+    resets_at: when the window ends, epoch seconds.
+    """
+
+    team: str
+    unit: str
+    per: str
+    limit: float
+    spent: float
+    resets_at: float
+
+
+class BudgetsSeen(msgspec.Struct, frozen=True, gc=False):
+    """Every budget of every team, as a look at the store found them; none where it could not be asked."""
+
+    budgets: tuple[BudgetSeen, ...]
+
+
 class OperatorAction(StrEnum):
     """What an operator can do to a session; `raise` also to a team's budgets."""
 
@@ -201,4 +221,4 @@ class OperatorActed(msgspec.Struct, frozen=True, gc=False):
     change: Mapping[str, object] = {}
 
 
-Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded | ConfigReloaded | OperatorActed
+Event = ExchangeEnded | StoreChanged | StoreFailed | UnjudgedEnded | ConfigReloaded | OperatorActed | BudgetsSeen

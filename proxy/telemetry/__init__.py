@@ -4,6 +4,7 @@ Nothing else counts or logs. `metrics` declares what is counted, `shared` puts s
 that the number of series is fixed at start; what a client wrote (session, tool, model) appears in log lines only, cut and made printable.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -16,6 +17,8 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from proxy import __version__
 from proxy.events import (
+    BudgetSeen,
+    BudgetsSeen,
     ConfigReloaded,
     Event,
     ExchangeEnded,
@@ -179,6 +182,7 @@ class Telemetry:
         self.name_labels(models, teams)
         self._make_judgement_metrics()
         self._make_upstream_metrics()
+        self._make_budget_metrics()
         self._make_server_metrics()
 
     def name_labels(self, models: Sequence[str], teams: Sequence[str]) -> None:
@@ -241,6 +245,8 @@ class Telemetry:
             case OperatorActed():
                 self._operator_actions[event.action,].inc()
                 self._log_operator(event)
+            case BudgetsSeen(budgets):
+                self._gauge_budgets(budgets)
             case _:
                 assert_never(event)
 
@@ -286,6 +292,22 @@ class Telemetry:
         self._overhead = self._histograms(metrics.OVERHEAD)
         self._upstream = self._histograms(metrics.UPSTREAM)
         self._first_byte = self._histograms(metrics.FIRST_BYTE)
+
+    def _make_budget_metrics(self) -> None:
+        self._budget_limit = self._gauge(metrics.TEAM_BUDGET_LIMIT)
+        self._budget_spent = self._gauge(metrics.TEAM_BUDGET_SPENT)
+        self._budget_resets = self._gauge(metrics.TEAM_BUDGET_RESETS)
+        self._budgets: set[tuple[str, str, str]] = set()
+
+    def _gauge_budgets(self, budgets: Sequence[BudgetSeen]) -> None:
+        """Those that are not told (any more) are unknown: several workers could not take a series back."""
+        told = {(one.team, one.unit, one.per): (one.limit, one.spent, one.resets_at) for one in budgets}
+        self._budgets |= told.keys()
+        for labels in self._budgets:
+            limit, spent, resets_at = told.get(labels, (math.nan, math.nan, math.nan))
+            self._budget_limit.labels(*labels).set(limit)
+            self._budget_spent.labels(*labels).set(spent)
+            self._budget_resets.labels(*labels).set(resets_at)
 
     def _make_server_metrics(self) -> None:
         self._degraded = self._counter(metrics.DEGRADED)

@@ -11,10 +11,12 @@ from enum import StrEnum
 from typing import Literal
 
 from proxy import __version__
+from proxy.config import UNITS
 from proxy.dialects import DIALECTS
 from proxy.events import NudgeOutcome, OperatorAction, Outcome, ReloadOutcome, StoreOperation, UpstreamError
 from proxy.models import BUDGET_REASONS, Action, Reason
 from proxy.policy import Mode
+from proxy.windows import Per
 
 OTHER = "_other"
 """Label value of everything outside a closed set."""
@@ -34,12 +36,16 @@ class Known(StrEnum):
 Values = Known | tuple[str, ...]
 
 
+Workers = Literal["all", "livesum", "livemin", "livemax", "livemostrecent"]
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One metric as it is exposed.
 
     name: with its suffix (`_total` of a counter, the unit). labels: name and values of each. buckets: upper bounds of a histogram, in the
-    unit of its name. workers: how a gauge of several processes is put together, as prometheus_client calls it.
+    unit of its name. workers: how a gauge of several processes is put together, as prometheus_client calls it. configured: there are only
+    the series that the configuration has a use for, and not every combination of label values.
     """
 
     name: str
@@ -47,7 +53,8 @@ class Metric:
     help: str
     labels: tuple[tuple[str, Values], ...] = ()
     buckets: tuple[float, ...] = ()
-    workers: Literal["all", "livesum", "livemin", "livemax"] = "all"
+    workers: Workers = "all"
+    configured: bool = False
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -66,8 +73,14 @@ def _counter(name: str, meaning: str, **labels: Known | Iterable[str]) -> Metric
     return Metric(name, "counter", meaning, _labels(labels))
 
 
-def _gauge(name: str, meaning: str, workers: Literal["livesum", "livemin", "livemax"], **labels: Known | Iterable[str]) -> Metric:
+def _gauge(name: str, meaning: str, workers: Workers, **labels: Known | Iterable[str]) -> Metric:
     return Metric(name, "gauge", meaning, _labels(labels), workers=workers)
+
+
+def _of_budgets(name: str, meaning: str) -> Metric:
+    """Of each budget of each team; every worker looks for itself, and the newest look counts."""
+    labels = _labels({"team": Known.TEAMS, "unit": UNITS, "per": Per})
+    return Metric(name, "gauge", meaning, labels, workers="livemostrecent", configured=True)
 
 
 def _seconds(name: str, meaning: str, buckets: tuple[float, ...]) -> Metric:
@@ -119,6 +132,9 @@ COST = _counter("lastcall_cost_dollars_total", "What model calls cost by the pri
 BUDGET_NOTICES = _counter(
     "lastcall_budget_notices_total", "Models told that most of a budget is used.", reason=BUDGET_REASONS, team=Known.TEAMS
 )
+TEAM_BUDGET_LIMIT = _of_budgets("lastcall_team_budget_limit", "Budgets of teams in force, in their units.")
+TEAM_BUDGET_SPENT = _of_budgets("lastcall_team_budget_spent", "What of them is spent in the window of now.")
+TEAM_BUDGET_RESETS = _of_budgets("lastcall_team_budget_resets_timestamp_seconds", "When that window ends, Unix time.")
 UPSTREAM_CALLS = _counter("lastcall_upstream_calls_total", "Model calls sent upstream.")
 UPSTREAM_ERRORS = _counter("lastcall_upstream_errors_total", "Model calls without a usable answer.", kind=UpstreamError)
 

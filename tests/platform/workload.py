@@ -161,7 +161,7 @@ async def fleet(seed: int, pace: float, tokens: int) -> AsyncIterator[Fleet]:
         store = stack.enter_context(redis_server())
         upstream = await stack.enter_async_context(upstream_running(model(random.Random(seed), pace)))
         ports = free_port(), free_port()
-        budgets = {"platform": f"[{{tokens: {tokens}, per: day}}]"}
+        budgets = {"platform": f"[{{tokens: {tokens}, per: day}}, {{cost_usd: 500, per: month}}]"}
         teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}'], budgets: {budgets.get(team, '[]')}}}" for team in TEAMS)
         held_out = "policy: {nudge: {holdout: 0.3}}"
         shared = f"prices: {PRICES}, teams: {{{teams}}}"

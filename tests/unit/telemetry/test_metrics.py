@@ -5,13 +5,17 @@ from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
+from proxy.config import UNITS
+from proxy.events import BudgetSeen, BudgetsSeen
 from proxy.telemetry import metrics
-from tests.counted import MODELS, TOOLS, Seen, families, spelled
+from proxy.windows import Per
+from tests.counted import MODELS, TOOLS, Seen, after, families, spelled
 
 ROOT = Path(__file__).parents[3]
 
 
 TEAMS = ("red", "blue")
+BUDGETS = BudgetsSeen(tuple(BudgetSeen(team, unit, per, 9, 5, 1e9) for team in TEAMS for unit in UNITS for per in Per))
 KNOWN = {
     metrics.Known.MODELS: (*MODELS, metrics.OTHER),
     metrics.Known.TEAMS: ("", *TEAMS),
@@ -24,6 +28,8 @@ def test_what_is_declared_is_what_is_exported() -> None:
     exported = {spelled(series) for series in Seen(teams=TEAMS).at_start}
     declared = set()
     for metric in metrics.TABLE:
+        if metric.configured:
+            continue
         histogram = metric.kind == "histogram"
         names = [metric.name + suffix for suffix in ("_bucket", "_count", "_sum")] if histogram else [metric.name]
         bounds = [f"{float(bound)}" for bound in metric.buckets] + ["+Inf"]
@@ -35,6 +41,17 @@ def test_what_is_declared_is_what_is_exported() -> None:
     assert exported == declared
 
 
+def test_series_of_budgets_are_those_that_teams_have() -> None:
+    """And not every combination of units and windows."""
+    seen = after(BUDGETS, teams=TEAMS)
+    names = {metric.name.removeprefix("lastcall_") for metric in metrics.TABLE if metric.configured}
+
+    assert names == {"team_budget_limit", "team_budget_spent", "team_budget_resets_timestamp_seconds"}
+    assert {spelled(series) for series in seen.samples().keys() - seen.at_start.keys()} == {
+        f"{name}{{per={per},team={team},unit={unit}}}" for name in names for team in TEAMS for unit in UNITS for per in Per
+    }
+
+
 def test_every_constant_is_in_the_table_once() -> None:
     """The page is the table: nobody has to add a name to a second list."""
     assert len({metric.name for metric in metrics.TABLE}) == len(metrics.TABLE)
@@ -43,13 +60,13 @@ def test_every_constant_is_in_the_table_once() -> None:
 
 def test_names_follow_the_prometheus_rules() -> None:
     """Prefix, snake case, counters end in _total, durations in seconds, everything explained."""
-    text = Seen().telemetry.exposition(None)[0].decode()
+    text = after(BUDGETS).telemetry.exposition(None)[0].decode()
     for family in families(text):
         assert re.fullmatch("lastcall(_[a-z]+)+", family.name)
         assert family.documentation.endswith(".")
         for sample in family.samples:
             assert (family.type == "counter") == sample.name.endswith("_total")
-            assert (family.type == "histogram") == ("_seconds" in sample.name)
+            assert (family.type == "histogram") == ("_seconds" in sample.name.removesuffix("_timestamp_seconds"))
             assert all(re.fullmatch("[a-z]+", label) for label in sample.labels)
 
 
@@ -69,7 +86,7 @@ def test_the_documentation_lists_every_metric_with_its_labels() -> None:
         family.name + ("_total" if family.type == "counter" else ""): facts(
             family.type, [pair for sample in family.samples for pair in sample.labels.items()]
         )
-        for family in families(Seen().telemetry.exposition(None)[0].decode())
+        for family in families(after(BUDGETS).telemetry.exposition(None)[0].decode())
     }
     assert documented == actual
 

@@ -1,6 +1,7 @@
 """What operators see: exact series and log lines for given events, whatever clients write into them."""
 
 import json
+import math
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from proxy import __version__, events
 from proxy.dialects import DIALECTS
-from proxy.events import ConfigReloaded, Event, FindingSeen, NudgeEnded, ReloadOutcome, StoreChanged, StoreFailed, UnjudgedEnded
+from proxy.events import BudgetSeen, ConfigReloaded, Event, FindingSeen, NudgeEnded, ReloadOutcome, StoreChanged, StoreFailed, UnjudgedEnded
 from proxy.models import Action, Reason
 from proxy.policy import Mode
 from proxy.telemetry import OTHER, registry_for
@@ -138,6 +139,27 @@ def test_what_an_operator_did_is_counted_and_told() -> None:
     assert (line["session"], line["name"], line["team"]) == ("ff" * 16, "run\ufffd", "red")
     assert "change" not in line
     assert (of_team["team"], of_team["change"], "session" in of_team) == ("red", {"steps": 9, "per": "day"}, False)
+
+
+def test_budgets_of_teams_are_gauged_as_they_were_last_seen() -> None:
+    """One that is told no more is unknown, and none of the numbers of before."""
+    day, month = BudgetSeen("red", "tokens", "day", 900, 300, 5e9), BudgetSeen("red", "cost_usd", "month", 1.5, 0.25, 6e9)
+    both = after(events.BudgetsSeen((day, month)))
+    gone = after(events.BudgetsSeen((day, month)), events.BudgetsSeen((day,)))
+
+    assert both.moved() == {
+        "team_budget_limit{per=day,team=red,unit=tokens}": 900,
+        "team_budget_spent{per=day,team=red,unit=tokens}": 300,
+        "team_budget_resets_timestamp_seconds{per=day,team=red,unit=tokens}": 5e9,
+        "team_budget_limit{per=month,team=red,unit=cost_usd}": 1.5,
+        "team_budget_spent{per=month,team=red,unit=cost_usd}": 0.25,
+        "team_budget_resets_timestamp_seconds{per=month,team=red,unit=cost_usd}": 6e9,
+    }
+    assert {name: value for name, value in gone.moved().items() if "day" in name} == {
+        name: value for name, value in both.moved().items() if "day" in name
+    }
+    assert all(math.isnan(value) for name, value in gone.moved().items() if "month" in name)
+    assert both.lines == []
 
 
 def test_in_flight_follows_start_and_finish() -> None:
