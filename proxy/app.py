@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
@@ -456,7 +457,7 @@ def _uvicorn_options(config: Config) -> dict[str, Any]:
     return {
         "host": config.server.host,
         "port": config.server.port,
-        "http": Protocol,
+        "http": partial(Protocol, client_timeout=config.server.client_timeout),
         "loop": "uvloop",
         "ws": "none",
         "access_log": False,

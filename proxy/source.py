@@ -14,7 +14,7 @@ Flags = Mapping[tuple[str, ...], object]
 
 # What sockets, processes and the store were made from at start.
 _FOR_LIFE = {
-    "server": ("host", "port", "workers", "metrics_port", "admin_port"),
+    "server": ("host", "port", "workers", "client_timeout", "metrics_port", "admin_port"),
     "store": ("url", "failure_mode", "timeout"),
     "session": ("ttl",),
 }

@@ -57,6 +57,8 @@ class ServerConfig(Section):
     """Processes that share the port. More than one needs a Redis store."""
     max_body: Size = 32 * 1024 * 1024
     """Largest request body, after decompression."""
+    client_timeout: Timeout = 60.0
+    """Longest wait for a client that neither brings the rest of its request nor takes its answer; 500 bytes a second always do."""
     open: bool = False
     """Whether anybody who reaches the address may spend the upstreams' keys: needed beyond loopback without teams."""
     admin_key: KeyDigest | None = None

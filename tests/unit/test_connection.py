@@ -60,7 +60,7 @@ async def serving(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio
     config.load()
     state = uvicorn.server.ServerState()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Protocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Protocol(config, state, {}, client_timeout=60), "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
     try:
         yield reader, writer
