@@ -43,6 +43,7 @@ from proxy.exchange import Exchange, Setting, Way
 from proxy.globs import fits
 from proxy.health import add_health, add_metrics, metrics_alone
 from proxy.listening import listen, url_of
+from proxy.origins import origins_of
 from proxy.output import Handler, Lines
 from proxy.passage import Passage, plain_path
 from proxy.pricelist import prices_of
@@ -97,6 +98,7 @@ class Front:
         try:
             if "sec-websocket-key" in client.headers:  # Codex tries this first, and goes on over HTTP only when told so with this status
                 raise BadRequest("WebSockets are not served: send the same request over HTTP", status=426, code="lastcall_no_websocket")
+            setting.origins.check(client.headers)
             session, path = _split(_raw_path(scope))
             judged = _judged(path) if scope["method"] == "POST" else None
             query: bytes = scope.get("query_string", b"")
@@ -256,6 +258,7 @@ async def _in_force(config: Config, store: Store, telemetry: Telemetry, environ:
             wall=time.time,
             new_id=new_id,
             operators=ring_of(config.server.admin_key),
+            origins=origins_of(config),
         )
     )
     try:
@@ -278,6 +281,7 @@ def _applying(in_force: InForce, environ: Mapping[str, str]) -> Callable[[Config
             session_headers=config.session.headers,
             max_body=config.server.max_body,
             operators=ring_of(config.server.admin_key),
+            origins=origins_of(config),
             users=0,
         )
         before.telemetry.name_labels(config.models, tuple(config.teams))

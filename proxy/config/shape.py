@@ -59,6 +59,9 @@ class ServerConfig(Section):
     """Largest request body, after decompression."""
     client_timeout: Timeout = 60.0
     """Longest wait for a client that neither brings the rest of its request nor takes its answer; 500 bytes a second always do."""
+    allowed_hosts: Annotated[tuple[Name, ...], Field(strict=False)] | None = None
+    """Hosts of web pages that may call, and names to call by, besides local ones, as names or globs; null: local ones alone where no
+    key is asked for on an address of this machine, else any."""
     open: bool = False
     """Whether anybody who reaches the address may spend the upstreams' keys: needed beyond loopback without teams."""
     admin_key: KeyDigest | None = None

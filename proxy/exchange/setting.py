@@ -8,6 +8,7 @@ from proxy.bill import Bills
 from proxy.calls import Quirks
 from proxy.growing import Readings
 from proxy.keys import KeyRing
+from proxy.origins import Origins
 from proxy.sessions import Sessions
 from proxy.telemetry import Telemetry
 from proxy.tenants import Tenant, Tenants
@@ -27,7 +28,7 @@ class Setting(msgspec.Struct):
     """What all exchanges of a process share.
 
     clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids; operators: their keys, None where nobody may be one;
-    users: how many requests go by it now.
+    origins: web pages that may call; users: how many requests go by it now.
     """
 
     tenants: Tenants
@@ -43,6 +44,7 @@ class Setting(msgspec.Struct):
     quirks: Quirks = msgspec.field(default_factory=Quirks)
     readings: Readings = msgspec.field(default_factory=Readings)
     operators: KeyRing | None = None
+    origins: Origins = Origins(None)
     users: int = 0
 
     def ways_of(self, tenant: Tenant) -> Sequence[Way]:
