@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.budgets import ATTACHMENT_TOKENS, BYTES_PER_TOKEN, LARGEST_OUTPUT, TEMPLATE_TOKENS, Estimate
 from proxy.dialects import chat_answer, responses_answer
-from proxy.dialects.raw_json import UNREADABLE, plain, present, read, whole
+from proxy.dialects.raw_json import FIELDS, UNREADABLE, plain, present, read, whole
 from proxy.models import Usage
 
 LEAST_TOKENS = 256  # input that a JSON request is charged at least, where its answer reports no usage
@@ -23,11 +23,10 @@ _MOST_ASKED = 1 << 40  # tokens: no request means more, and sums stay whole numb
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _FREE = re.compile(r".*/(?:count_tokens|input_tokens|cancel)", re.DOTALL)
 _STORED = re.compile(r"/(?:files|uploads|batches|messages/batches|vector_stores|containers|fine_tuning)(?:/.*)?", re.DOTALL)
-_FORM_FIELD = re.compile(rb'name="?model"?(?:;[^\r\n]*)?\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)', re.IGNORECASE)
-
-
-class _Named(msgspec.Struct):
-    model: str | None = None
+_FORM_FIELD = re.compile(rb'name\s*=\s*["\']?model["\']?[ \t]*(?:;[^\r\n]*)?\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)', re.IGNORECASE)
+_IN_FORM = re.compile(rb"content-disposition:", re.IGNORECASE)
+# Other ways to write a field's name, by which a server may find a model that is not found here (RFC 8187, RFC 9110 section 5.6.4).
+_ODD_FIELD = re.compile(rb'content-disposition:[^\r\n]*(?<!file)name(?:\*|\s*=\s*"[^"\r\n]*\\)', re.IGNORECASE)
 
 
 class _Wish(msgspec.Struct, gc=False):
@@ -66,7 +65,7 @@ def charge_of(path: str, body: bytes, content_type: str) -> Charge:
     """The bounds of a request by its whole body, b"" for one that was not read."""
     if is_stored(path) or not body:
         return Charge("", _bound(UNREPORTED_TOKENS, 0, 0), UNREPORTED_TOKENS)
-    model = next(iter(models_named(body, content_type)), "")
+    model = next(iter(models_named(body, content_type) or ()), "")
     wish = _wish(body)
     if wish is None:
         attached = 2 * ATTACHMENT_TOKENS
@@ -76,15 +75,21 @@ def charge_of(path: str, body: bytes, content_type: str) -> Charge:
     return Charge(model, bound, max(-(-len(body) // BYTES_PER_TOKEN), LEAST_TOKENS))
 
 
-def models_named(body: bytes, content_type: str) -> list[str]:
-    """The models that a body asks for: of JSON the one it names, of a form each one."""
-    if content_type.lower().startswith("multipart/form-data"):
-        return [value.decode("utf-8", "replace") for value in _FORM_FIELD.findall(body)]
-    try:
-        named = msgspec.json.decode(body, type=_Named).model
-    except (msgspec.DecodeError, UnicodeDecodeError):
+def models_named(body: bytes, content_type: str) -> list[str] | None:
+    """The models that a body asks for; None where that cannot be told, since it is neither a JSON object nor a form of the usual kind.
+
+    A form may name several. So may JSON: some servers take `Model` for `model`.
+    """
+    if not body:
         return []
-    return [] if named is None else [named]
+    try:
+        members = read(FIELDS, body)
+    except (*UNREADABLE, UnicodeDecodeError):
+        if content_type.lower().startswith("multipart/form-data") and _IN_FORM.search(body) and not _ODD_FIELD.search(body):
+            return [value.decode("utf-8", "replace") for value in _FORM_FIELD.findall(body)]
+        return None
+    names = sorted((name for name in members if name.casefold() == "model"), key=lambda name: name != "model")
+    return [value for name in names if isinstance(value := plain(members[name]), str)]
 
 
 def _bound(read_tokens: int, attached: int, output: int) -> Estimate:

@@ -6,7 +6,6 @@ team and a session that is named to their budgets: what a body may cost at most,
 
 import asyncio
 import re
-from urllib.parse import unquote
 
 import msgspec
 
@@ -26,6 +25,7 @@ from proxy.nudge import stopped_message, why_budget
 from proxy.policy import Mode
 from proxy.purse import check_priced
 from proxy.tenants import OtherEndpoints, Tenant
+from proxy.upstream import unquoted
 from proxy.upstream.headers import RawHeaders
 from proxy.upstream.http import Body, Response
 
@@ -34,12 +34,14 @@ _PLAIN = (b"accept-encoding", b"identity")
 _UNTIGHTENED = Tighten()
 _PATH_DIALECTS = {"/responses": "responses", "/messages": "messages"}
 _NO_STEP = re.compile(r"/(?:\.?/)+")
+_IN_PATH = re.compile(r"/(?:engines|deployments)/([^/]+)")
+_ECHOED = frozenset({"TRACE", "TRACK"})  # the answer shows the request, and with it whatever key was put in
 _MODELS = re.compile(r"/models(?:/(?P<model>.+))?", re.DOTALL)
 
 
 def plain_path(path: str) -> str:
     """A path as servers read it, however it is spelled: a base URL that ends in a slash gives two of them."""
-    return _NO_STEP.sub("/", unquote(path)).rstrip("/")
+    return _NO_STEP.sub("/", unquoted(path)).rstrip("/")
 
 
 class _Listed(msgspec.Struct):
@@ -94,6 +96,8 @@ class Passage:
         self._set.telemetry.emit(ended)
 
     async def _pass(self) -> None:
+        if self._method in _ECHOED:
+            raise BadRequest(f"the method {self._method} is not forwarded", status=405, code="lastcall_bad_method")
         client, path = self._client, plain_path(self._path)
         tenant = self._set.tenants.of(client.headers)
         self._team = tenant.name
@@ -102,6 +106,8 @@ class Passage:
             tenant.check_endpoint(path)
         elif models["model"]:
             tenant.check_model(models["model"])
+        for model in _IN_PATH.findall(path):
+            tenant.check_model(model)
         way = self._way(tenant)
         payer = self._payer(tenant) if is_charged(self._method, path) else None
         metered = payer is not None and not is_stored(path)
@@ -211,9 +217,19 @@ class Passage:
                 code="lastcall_bad_encoding",
             )
         body = await client.body(self._set.max_body)
-        for model in models_named(body, client.headers.get("content-type", "")):
-            tenant.check_model(model)
+        if tenant.is_restricted:
+            self._check_models(tenant, body)
         return body
+
+    def _check_models(self, tenant: Tenant, body: bytes) -> None:
+        models = models_named(body, self._client.headers.get("content-type", ""))
+        if models is None:
+            raise BadRequest(
+                f"team {tenant.name!r} may use some models only, and which one this body asks for cannot be told; "
+                "send a JSON object, or a form whose fields have plain names"
+            )
+        for model in models:
+            tenant.check_model(model)
 
     async def _hand_on(self, response: Response, bill: Bill | None) -> None:
         client = self._client

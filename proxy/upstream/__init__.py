@@ -7,9 +7,20 @@ speaks one of our dialects, with its header rules in `headers`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from proxy.config import is_loopback
+
+_MOST_LAYERS = 8
+
+
+def unquoted(path: str) -> str:
+    """A path without percent-encoding, also where that was done more than once: some servers undo it twice."""
+    for _ in range(_MOST_LAYERS):
+        if "%" not in path or (inner := unquote(path)) == path:
+            break
+        path = inner
+    return path
 
 
 @dataclass(frozen=True, slots=True)

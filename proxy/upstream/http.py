@@ -15,13 +15,12 @@ from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 import aiohttp
 from yarl import URL
 
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
-from proxy.upstream import Target
+from proxy.upstream import Target, unquoted
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream
 
 Body = bytes | AsyncIterator[bytes] | None
@@ -310,7 +309,7 @@ class Upstream:
 
     def _url(self, path: str, query: bytes) -> URL:
         """The request's URL, byte for byte. Nothing a client sends can change the host or leave the base URL's path."""
-        if (path and not path.startswith("/")) or not _is_sendable(path) or "?" in path or _CLIMBING.search(unquote(path)):
+        if (path and not path.startswith("/")) or not _is_sendable(path) or "?" in path or _CLIMBING.search(unquoted(path)):
             raise BadRequest(f"The path {path[:200]!r} cannot be forwarded: it must begin with '/', be percent-encoded and hold no '..'.")
         if not query:
             return URL(self._base + path, encoded=True)

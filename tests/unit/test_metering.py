@@ -155,6 +155,8 @@ def test_what_was_written_is_estimated_where_no_usage_comes() -> None:
     ("body", "models"),
     [
         (b'x name="model"\r\n\r\na\r\n', ["a"]),
+        (b'x Name = "model" \n\na\n', ["a"]),
+        (b'filename="a\\"b"; name="model"\r\n\r\na\r\n', ["a"]),
         (b"x name=model\r\nContent-Type: text/plain\r\n\r\na b\r\n", ["a b"]),
         (b'x NAME="model"; charset=x\r\n\r\n\xff\r\n', ["\ufffd"]),
         (b'x name="models"\r\n\r\na\r\n', []),
@@ -162,4 +164,34 @@ def test_what_was_written_is_estimated_where_no_usage_comes() -> None:
 )
 def test_models_of_a_form(body: bytes, models: list[str]) -> None:
     """However its fields are written."""
-    assert models_named(body, "multipart/form-data; boundary=x") == models
+    assert models_named(b"Content-Disposition: form-data; " + body, "multipart/form-data; boundary=x") == models
+
+
+@pytest.mark.parametrize(
+    ("body", "models"),
+    [
+        (b"", []),
+        (b"{}", []),
+        (b'{"model": "a"}', ["a"]),
+        (b'{"mod\\u0065l": "a"}', ["a"]),
+        (b'{"MODEL": "b", "model": "a", "Model": 1}', ["a", "b"]),
+        (b'\xef\xbb\xbf{"model": "a"}', ["a"]),
+        (b'{"model": "a", "x": NaN}', None),
+        (b'{"model": "a",}', None),
+        ('{"model": "a"}'.encode("utf-16"), None),
+        (b'["a"]', None),
+        (b"model=a", None),
+        (b"\xff\x00", None),
+        (b"[" * 100_000, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data; boundary=x"])
+def test_models_of_json(body: bytes, models: list[str] | None, kind: str) -> None:
+    """Whatever the content type says, since servers do not all look at it; None where a server might read more than is read here."""
+    assert models_named(body, kind) == models
+
+
+@pytest.mark.parametrize("name", [b"name*=UTF-8''model", b'name="mo\\del"', b'NAME = "m\\odel"'])
+def test_a_form_whose_field_names_are_odd_cannot_be_told(name: bytes) -> None:
+    """They may mean anything."""
+    assert models_named(b"Content-Disposition: form-data; " + name + b"\r\n\r\na\r\n", "multipart/form-data; boundary=x") is None

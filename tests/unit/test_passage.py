@@ -74,7 +74,10 @@ async def test_other_endpoints_refused(path: str, method: str, status: int) -> N
         (b'{"purpose": "x"}', "application/json", 200),
         (form("gpt-5"), "multipart/form-data; boundary=b", 200),
         (form("gpt-5", "o3"), "Multipart/Form-Data; boundary=b", 403),
-        (b"\xff\x00", "audio/wav", 200),
+        (b'{"Model": "o3", "model": "gpt-5"}', "application/json", 403),
+        (b'{"model": "o3", "x": NaN}', "application/json", 400),
+        (b'{"model": "o3"}', "multipart/form-data; boundary=b", 403),
+        (b"\xff\x00", "audio/wav", 400),
         (b"", "application/json", 200),
     ],
 )
@@ -85,6 +88,26 @@ async def test_a_body_may_name_only_models_of_the_team(body: bytes, kind: str, s
 
     assert conversation.status == status
     assert [sent.body for sent in served.upstream.sent] == ([body] if status == 200 else [])
+
+
+@pytest.mark.parametrize("path", ["/v1/engines/o3/completions", "/v1/openai/deployments/o3/embeddings", "/v1/engines%2Fo3/x"])
+async def test_a_model_in_the_path_must_be_one_of_the_teams(path: str) -> None:
+    """As some providers had it, or have it."""
+    served = proxy(models=["gpt-*"])
+
+    assert (await served.ask(b"", path, x_lastcall_key="k")).status == 403
+    assert (await served.ask(b"", path.replace("o3", "gpt-5"), x_lastcall_key="k")).status == 200
+    assert len(served.upstream.sent) == 1
+
+
+@pytest.mark.parametrize("method", ["TRACE", "TRACK"])
+async def test_what_would_echo_the_upstreams_key_is_not_forwarded(method: str) -> None:
+    """The answer shows the request as the upstream got it."""
+    served = proxy()
+    conversation = await served.ask(b"", "/v1/models", method=method, x_lastcall_key="k")
+
+    assert (conversation.status, conversation.json["error"]["code"]) == (405, "lastcall_bad_method")
+    assert served.upstream.sent == []
 
 
 async def test_a_compressed_body_of_a_restricted_team_is_refused() -> None:

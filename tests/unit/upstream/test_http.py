@@ -50,6 +50,8 @@ async def test_a_ca_file_without_certificates_is_refused_at_start(tmp_path: Path
         ("/../admin", b""),
         ("/chat/..", b""),
         ("/%2e%2E/admin", b""),
+        ("/%252e%252E/admin", b""),
+        ("/a%25252f.%25252e", b""),
         ("/..%2fadmin", b""),
         ("/..\\admin", b""),
         ("/..;/admin", b""),
