@@ -39,11 +39,15 @@ _CHANGING = (Effect.WRITE, Effect.SEND, Effect.UNKNOWN)
 
 
 class Deed(msgspec.Struct, frozen=True, gc=False):
-    """What one call does. searches: it looks for something, and finding nothing is an answer. program: what a shell is asked to run."""
+    """What one call does. searches: it looks for something, and finding nothing is an answer. program: what a shell is asked to run.
+
+    steps: it moves something on by a little, so that it is made many times to get anywhere.
+    """
 
     effect: Effect
     searches: bool = False
     program: str = ""
+    steps: bool = False
 
 
 _UNKNOWN = Deed(Effect.UNKNOWN)
@@ -63,7 +67,7 @@ _READS = _words(
 _SEARCH_WORDS = _words("search find grep glob lookup query list ls fetch get read rg retrieve view browse")
 _WRITES = _words(
     """write edit create update delete remove add insert replace patch apply set put move rename copy append save store commit push merge
-    upload download install uninstall start stop restart kill deploy click type press fill drag navigate goto scroll select submit book
+    upload download install uninstall start stop restart kill deploy click type fill drag navigate goto select submit book
     cancel modify change toggle enable disable register schedule assign close reopen approve reject transfer pay purchase order exchange
     return refund generate draw build publish import export convert clear reset undo redo make mkdir touch drop truncate rollback revert
     checkout stage spawn launch terminate archive restore lock unlock grant revoke mutate upsert sync share upvote vote react star fork"""
@@ -74,6 +78,7 @@ _NOTES = _words(
     """todo todos todowrite todoread todolist writetodo writetodos readtodos updatetodo updatetodos updatetodolist managetodolist settodos
     updateplan think thinking thinktool thought reflect sequentialthinking recordthought"""
 )
+_STEPS = _words("scroll swipe press keypress hotkey key keys next previous prev step tick advance pan zoom")
 _SHELL_WORDS = _words("bash sh shell zsh terminal exec cmd powershell pwsh command commands console")
 _RUNS = _words("run execute exec python ipython jupyter node code script eval repl interpreter")
 _INPUT_WORDS = _words("stdin input keys")
@@ -148,7 +153,7 @@ def _command_line(words: Iterable[str], given: Mapping[str, Any]) -> Line | None
     for key in _COMMAND_KEYS:
         match given.get(key):
             case str(text):
-                return read_line(text)
+                return read_line(text) if text.strip() or not shell else Line(waits=True)  # a look at what runs
             case [*parts] if parts and all(isinstance(part, str) for part in parts):
                 return _of_list(key, [str(part) for part in parts])
     texts = [value for value in given.values() if isinstance(value, str)]
@@ -214,8 +219,10 @@ def _by_words(words: tuple[str, ...]) -> Deed | None:
     for word in (*words[:1], *reversed(words[1:])):
         if word in _WAITS:
             return Deed(Effect.POLL)
-        if word in _SENDS:
+        if word in _SENDS and words[-1] not in _STEPS:  # `send_keys` speaks to nobody
             return Deed(Effect.SEND)
+        if word in _STEPS:
+            return Deed(Effect.WRITE, steps=True)
         if word in _WRITES:
             return Deed(Effect.WRITE)
         if word in _READS:
@@ -291,7 +298,9 @@ class Offer(msgspec.Struct):
 
 _LABELS = _words(
     """description explanation reason reasoning rationale justification thought thoughts note notes title label display_name
-    displayname purpose intent summary toolsummary toolaction why goal tool_call_reason reason_for_call"""
+    displayname purpose intent summary toolsummary toolaction why goal tool_call_reason reason_for_call security_risk
+    request_id requestid trace_id call_id correlation_id idempotency_key nonce timeout timeout_ms yield_time_ms
+    max_output_tokens"""
 )
 
 

@@ -16,6 +16,7 @@ _OPENING, _TAIL = 160, 100  # bytes at the ends of a result: where a failure or 
 _HEAD = 400  # characters in which a status line stands
 _EXIT_LINE = 100  # characters
 _BRIEF = 100  # characters
+_LONG, _LINES = 400, 5  # characters and line ends; what fails and says more than that gives a report
 
 
 # What was read of a result, kept with its call as flags: bits, so that none may change its value between releases.
@@ -29,7 +30,7 @@ NOTHING = 32  # it says that there is nothing
 # Of nearly all results this says that there is nothing to read, at a small part of the cost of reading.
 _GATE = re.compile(
     rb"error|exception|traceback|fail|fatal|unknown|unrecogni|unsupported|invalid|missing|denied|unable|no[t ]|running|pending|progress"
-    rb"|queued|waiting|processing|still|exit|code|return|success|status|state|phase|\"ok"
+    rb"|queued|waiting|processing|still|exit|code|return|success|status|state|phase|\"ok|creating|initiali|terminating|starting|activating"
 )
 _FAILURE = re.compile(
     r"""
@@ -70,15 +71,20 @@ _UNDER_WAY = re.compile(
       \W{{0,4}}{_WORDS}\b\s*{_PAUSE}
     | \W{{0,4}}(?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}\s+){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
     | \W{{0,4}}{_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
+    | \W{{0,4}}(?:there\s+(?:is|are)\s+)?no(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 _STATUS_LINE = re.compile(
     rf"^\W{{0,4}}(?:(?:job|task|run|build|process|current|command)[ _-])?(?:status|state|phase)\W{{0,4}}[:=]\W{{0,4}}{_WORDS}\b\W{{0,4}}$"
-    r"|^process running with session id\b",
+    rf"|^process running with session id\b|^<(?:status|state)>{_WORDS}<|^\[?the command has no new output after\b",
     re.IGNORECASE | re.MULTILINE,
 )
-_STATUS_WORD = re.compile(_WORDS, re.IGNORECASE)
+_ON_THE_WAY = r"(?:container)?creating|(?:pod)?initiali[sz]ing|terminating|starting|provisioning|deploying|activating|building"
+_STATUS_WORD = re.compile(rf"(?:\w{{1,30}}_)?(?:{_WORDS}|{_ON_THE_WAY})", re.IGNORECASE)
+_STATUS_KEY = re.compile(r"\w{0,30}(?:status|state|phase)", re.IGNORECASE)
+_COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.IGNORECASE | re.MULTILINE)
+_NESTED, _LONGEST_STATUS = 3, 2_000  # how deep, and in how long an object (characters), a status is looked for
 _NONE = re.compile(
     r"""\W{0,4}(?:
       (?:there\ (?:is|are|were|was)\ )?(?:no|0|zero)\ (?:\w+\ ){0,3}
@@ -96,9 +102,6 @@ class _Report(msgspec.Struct, gc=False):
     is_error: Any = None
     isError: Any = None
     status: Any = None
-    state: Any = None
-    phase: Any = None
-    job_status: Any = None
     exit_code: Any = None
     exitCode: Any = None
     returncode: Any = None
@@ -119,8 +122,10 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
     if tells:
         report = _report(text) if text.startswith("{") else None
         failed = _failed(text, report)
-        if failed is not None or marked:
-            return flags | FAILED | (failed or 0)
+        if failed is not None:
+            return flags | FAILED | failed
+        if marked:  # the client says so, not the text: where it is long, there is a report to read
+            return flags | FAILED | (EXITED if len(text) > _LONG or text.count("\n") > _LINES else 0)
         if _under_way(text, report):
             return flags | WAITING
     return flags | NOTHING if flags and _NONE.fullmatch(text) else flags
@@ -166,10 +171,21 @@ def _exited(text: str) -> int | None:
 
 def _under_way(text: str, report: _Report | None) -> bool:
     if report is not None:
-        said = (report.status, report.state, report.phase, report.job_status)
-        return any(isinstance(word, str) and _STATUS_WORD.fullmatch(word.strip()) for word in said)
+        return len(text) <= _LONGEST_STATUS and _has_status(msgspec.json.decode(text), _NESTED)
     head = text[:_HEAD]
-    return _UNDER_WAY.match(head) is not None or _STATUS_LINE.search(head) is not None
+    return any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)) or _UNDER_WAY.match(head) is not None
+
+
+def _has_status(said: Any, depth: int) -> bool:
+    """Whether an object says of itself, or of one that it holds, that it is under way; what stands in a list is one of many."""
+    if not isinstance(said, dict) or not depth:
+        return False
+    return any(
+        _STATUS_WORD.fullmatch(value.strip()) is not None and _STATUS_KEY.fullmatch(key) is not None
+        if isinstance(value, str)
+        else _has_status(value, depth - 1)
+        for key, value in said.items()
+    )
 
 
 def error_text(content: bytes) -> str:

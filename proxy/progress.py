@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from proxy.counting import is_bookkeeping, judged
 from proxy.effects import Deed, Effect, deed_of
 from proxy.fingerprint import UNSEEN
-from proxy.outcomes import FAILED, VOID, WAITING
+from proxy.outcomes import BRIEF, FAILED, VOID, WAITING
 from proxy.policy import Policy
 from proxy.trail import Entry, Step, Trail
 
@@ -24,11 +24,23 @@ def deed(policy: Policy, trail: Trail, entry: Entry) -> Deed:
 
 
 def waits(policy: Policy, trail: Trail, entry: Entry) -> bool:
-    """Whether a call lets time pass, or was told that what it asks for still runs."""
+    """Whether a call lets time pass, was told that what it asks for still runs, or is a step of many that is told no more than "done"."""
     rule = policy.tools.get(entry.name)
     if rule is not None and rule.effect is not None:
         return rule.effect is Effect.POLL
-    return entry.flags & WAITING != 0 or deed_of(entry.name, entry.arguments, trail.offer.hints).effect is Effect.POLL
+    if entry.flags & WAITING:
+        return True
+    did = deed_of(entry.name, entry.arguments, trail.offer.hints)
+    return did.effect is Effect.POLL or (did.steps and _acknowledged(entry))
+
+
+def acts(policy: Policy, trail: Trail, entry: Entry) -> bool:
+    """Whether a call did something and was told no more than that it is done: what it was good for shows elsewhere."""
+    return _acknowledged(entry) and deed(policy, trail, entry).effect in (Effect.WRITE, Effect.UNKNOWN)
+
+
+def _acknowledged(entry: Entry) -> bool:
+    return entry.flags & (BRIEF | FAILED) == BRIEF
 
 
 def awaited(policy: Policy, trail: Trail, entry: Entry) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from proxy.counting import Tally, coming_counts, judged, ladder_of, least_stop, next_count
 from proxy.models import Finding, Reason
-from proxy.outcomes import WAITING
+from proxy.outcomes import BRIEF, WAITING
 from proxy.policy import Ladder, Policy
 from proxy.progress import awaited
 from proxy.trail import Entry, Trail
@@ -64,6 +64,6 @@ def _elsewhere(trail: Trail, policy: Policy, entry: Entry) -> bool:
 
 
 def _as_known(entry: Entry, known: dict[int, Entry]) -> Entry:
-    """A call about to be made, with what its last result said of waiting."""
+    """A call about to be made, with what its last result said of waiting, or that it was done."""
     before = known.get(entry.call)
-    return entry if before is None else msgspec.structs.replace(entry, flags=entry.flags | (before.flags & WAITING))
+    return entry if before is None else msgspec.structs.replace(entry, flags=entry.flags | (before.flags & (WAITING | BRIEF)))

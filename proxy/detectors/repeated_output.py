@@ -22,7 +22,7 @@ from proxy.fingerprint import UNSEEN
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, FAILED, NOTHING
 from proxy.policy import NEVER, Policy
-from proxy.progress import alike, answered, awaited, changed_anew, deed, first_made, streak, waits, worldly
+from proxy.progress import alike, answered, awaited, changed_anew, deed, first_made, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Trail
 
 
@@ -103,6 +103,8 @@ class _Kin:
         if entry.name != sample.name or not self._alike(entry) or not alike(self._policy, trail, entry, sample):
             return False
         known = [other.result for step in trail.steps for other in step.calls if other.call == entry.call and answered(other)]
+        if not known and sample.flags & NOTHING and self._any:  # looking for something else may find it
+            return foreseen(entry, [other for step in trail.steps[-LATELY:] for other in step.calls if self.among(other)])
         return not known or known[-1] == sample.result or self._message is not None
 
     def _alike(self, entry: Entry) -> bool:

@@ -3,7 +3,8 @@
 Example: the failing test between reads of ever other files (stella 1851): each read is news, so that no count of repeats can rise, yet
 nothing was changed that the test could see. Left alone: a call after which something was changed for the first time (edit, build, edit,
 build, …), a window in which some known call answered with something new (the world moves by itself), repeats far apart in a long
-exploration, and calls that wait. Where the agent waits in between, the ladder is the one for waiting.
+exploration, calls that act and are told "done" (a supervisor that hands over again and again), and calls that wait. Where the agent
+waits in between, the ladder is the one for waiting.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from proxy.counting import Tally, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import VOID
 from proxy.policy import Policy
-from proxy.progress import answered, changed_anew, first_made, waits
+from proxy.progress import acts, answered, changed_anew, first_made, waits
 from proxy.trail import Entry, Trail
 
 WINDOW = 30  # messages: eight of them within it are every fourth call
@@ -44,7 +45,9 @@ class ScatteredCall:
 
     def _finding(self, trail: Trail, policy: Policy, entry: Entry, *, coming: bool) -> Finding | None:
         ladder = policy.patient_ladder(self.reason, entry.name)
-        if _occurrences(trail, entry) + coming < ladder.least or not judged(policy, entry) or waits(policy, trail, entry):
+        if _occurrences(trail, entry) + coming < ladder.least or not judged(policy, entry):
+            return None
+        if waits(policy, trail, entry) or acts(policy, trail, entry):
             return None
         count, waited = _count(trail, policy, entry, coming=coming)
         if waited:

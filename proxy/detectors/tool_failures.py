@@ -60,7 +60,7 @@ class ToolFailures:
 
 
 def _hopeless(trail: Trail, policy: Policy, entry: Entry, failed: Sequence[Entry]) -> bool:
-    """Whether a call about to be made will likely fail too: one of the row again, or like those of a tool that complained of one thing."""
+    """Whether a call about to be made has to be expected to fail too: one of the row again, or like others with one complaint."""
     before = [other for other in failed if alike(policy, trail, other, entry)]
     complaints = Counter(other.error for other in before)
     often = [other for other in before if complaints[other.error] >= _SAME]

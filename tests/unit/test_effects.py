@@ -88,6 +88,8 @@ def test_by_its_arguments(arguments: Any, expected: Effect) -> None:
         ("bash", {"command": "ls", "path": "/srv"}, READ),
         ("bash", {}, WRITE),
         ("bash", {"command": 5}, WRITE),
+        ("execute_bash", {"command": " ", "is_input": "false"}, POLL),
+        ("gateway", {"command": ""}, READ),
         ("bash", {"action": "git status"}, READ),
         ("bash", {"action": "rm x"}, WRITE),
         ("shell", {"input": "sleep 60", "timeout": 90}, POLL),
@@ -107,6 +109,27 @@ def test_by_its_arguments(arguments: Any, expected: Effect) -> None:
 def test_by_the_command_or_the_statement(name: str, arguments: Any, expected: Effect) -> None:
     """A shell's tool does what its command does, whatever it is called; an empty write to a process waits for it."""
     assert effect(name, arguments) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("press_key", {"key": "Down"}, True),
+        ("browser_scroll", {"direction": "down"}, True),
+        ("send_keys", {"keys": "j"}, True),
+        ("computer", {"action": "key", "text": "Down"}, True),
+        ("next_page", {}, True),
+        ("step", {"action": "forward"}, True),
+        ("get_next_page", {}, False),
+        ("click", {"ref": "e1"}, False),
+        ("bash", {"command": "press"}, False),
+    ],
+)
+def test_what_moves_on_by_a_step(name: str, arguments: Any, expected: bool) -> None:
+    """Made many times to get anywhere; it changes something."""
+    deed = deed_of(name, json.dumps(arguments), {})
+    assert deed.steps is expected
+    assert not expected or deed.effect is WRITE
 
 
 def test_a_call_whose_arguments_are_gone() -> None:

@@ -132,7 +132,8 @@ def test_a_program_that_could_not_run() -> None:
 def test_what_the_client_marked_is_a_failure() -> None:
     """Whatever it says."""
     assert flags("fine", marked=True) == FAILED | BRIEF
-    assert flags("x" * 5_000, marked=True) == FAILED
+    assert flags("x" * 401, marked=True) == flags("\n".join("abcdefg"), marked=True) == FAILED | EXITED  # a report to read
+    assert flags("x" * 400, marked=True) == flags("\n".join("abcdef"), marked=True) == FAILED
     assert flags(f"Exit code 1\n{REPORT}", marked=True) == FAILED | EXITED
 
 
@@ -156,6 +157,16 @@ def test_what_the_client_marked_is_a_failure() -> None:
         "Chunk ID: a\nWall time: 1.0\nProcess running with session ID 12",
         '{"status": "in_progress", "id": 4}',
         '{"id": 4, "state": "QUEUED"}',
+        '{"stack": {"name": "web", "StackStatus": "CREATE_IN_PROGRESS"}}',
+        '{"a": {"b": {"phase": "Initializing"}}}',
+        "<status>running</status>\n<stdout></stdout>",
+        "[The command has no new output after 10.0 seconds. You may wait longer]",
+        "NAME   READY   STATUS              RESTARTS   AGE\nweb-0  0/1     ContainerCreating   0          4s",
+        "build\tpending\t0\thttps://example.org/1\nlint\tpass\t12s\thttps://example.org/2",
+        "No new messages.",
+        "(no new output)",
+        "nothing new",
+        "There are no replies yet.",
     ],
 )
 def test_a_result_that_says_to_wait(content: str) -> None:
@@ -176,6 +187,13 @@ def test_a_result_that_says_to_wait(content: str) -> None:
         '{"items": [{"status": "in_progress"}]}',
         '{"status": "running low"}',
         '{"status": 5}',
+        '{"a": {"b": {"c": {"status": "pending"}}}}',
+        '{"todos": [{"status": "pending"}], "word": "pending"}',
+        '{"status": "pending", "text": "' + "x" * 2_000 + '"}',
+        "NAME   READY   STATUS    RESTARTS\nweb-0  1/1     Running   0",
+        "the  pending one",
+        "no new line at end of file is what it says",
+        "no problem yet found here",
         "A line that says running",
     ],
 )

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from proxy.effects import Effect, Offer
-from proxy.outcomes import FAILED, VOID, WAITING
+from proxy.outcomes import BRIEF, FAILED, VOID, WAITING
 from proxy.policy import Policy, ToolRule
-from proxy.progress import Look, alike, awaited, changed_anew, deed, first_made, foreseen, streak, waits, worldly
+from proxy.progress import Look, acts, alike, awaited, changed_anew, deed, first_made, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Step, Trail
 from tests.trails import call, trail
 
@@ -46,6 +46,10 @@ def test_what_a_call_did(policy: Policy, offer: Offer, expected: Effect) -> None
         (made("job", flags=WAITING), STANDARD, True),
         (made("sleep"), STANDARD, True),
         (made("job"), STANDARD, False),
+        (made("scroll", flags=BRIEF), STANDARD, True),
+        (made("scroll", flags=BRIEF | FAILED), STANDARD, False),
+        (made("scroll"), STANDARD, False),
+        (made("scroll", flags=BRIEF), Policy(tools={"scroll": ToolRule(effect=Effect.WRITE)}), False),
         (made("job"), Policy(tools={"job": ToolRule(effect=Effect.POLL)}), True),
         (made("job", flags=WAITING), Policy(tools={"job": ToolRule(effect=Effect.READ)}), False),
         (made("job", flags=WAITING), Policy(tools={"job": ToolRule(stop_at=9)}), True),
@@ -140,3 +144,19 @@ def test_what_has_to_be_expected_of_a_call(row: list[str | None], coming: str | 
     """By the words of its arguments: all that the others have in common, and none that they do not have."""
     entries = [made("bash", arguments, 1 if arguments == "same" else 10 + at) for at, arguments in enumerate(row)]
     assert foreseen(made("bash", coming, 1), entries) is expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (made("hand_over", flags=BRIEF), True),
+        (made("edit", flags=BRIEF), True),
+        (made("edit"), False),
+        (made("edit", flags=BRIEF | FAILED), False),
+        (made("send", flags=BRIEF), False),
+        (made("read", flags=BRIEF), False),
+    ],
+)
+def test_what_acts_and_is_told_no_more_than_done(entry: Entry, expected: bool) -> None:
+    """By its effect and the length of its answer; who sends the same again says nothing new."""
+    assert acts(STANDARD, lone(entry), entry) is expected

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.effects import Effect
 from proxy.models import Reason
-from proxy.policy import Counting, Ladder, Policy, ToolRule
+from proxy.policy import DEFAULT_LADDERS, Counting, Ladder, Policy, ToolRule
 from tests.driver import House, Reply
 from tests.loops import OFFERED, bash, only, read, rungs
 from tests.transcripts import Call, called, together, user
@@ -33,6 +33,13 @@ WAITING: list[Call] = [
 def test_waiting_is_told_at_the_sixth_and_stopped_at_the_twentieth(call: Call, policy: Policy) -> None:
     """By what it does or by what it is told, and on no other ladder."""
     assert rungs(policy, [call] * 25, tools=(*OFFERED, "wait_for_build", "process", "write_stdin")) == (6, 20)
+
+
+def test_a_step_that_is_told_done_is_given_as_much_time() -> None:
+    """A menu by its arrow keys; what shows what it did is an ordinary call."""
+    both = Policy(ladders={reason: DEFAULT_LADDERS[reason] for reason in (Reason.REPEATED_CALL, Reason.POLL)})
+    assert rungs(both, [called("press_key", {"key": "Down"}, "Pressed Down")] * 30) == (6, 20)
+    assert rungs(both, [called("press_key", {"key": "Down"}, "a page\nof many\nlines")] * 30) == (3, 5)
 
 
 def test_one_fewer_is_neither() -> None:

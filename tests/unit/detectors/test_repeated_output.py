@@ -110,6 +110,16 @@ def test_another_program_is_not_expected_to_answer_so() -> None:
     assert loop.step(bash("ls /", "bin\netc")).decision == "ok"
 
 
+def test_a_search_for_something_else_may_find_it() -> None:
+    """The tenth goes through; found nothing again, the run ends. One that only counts up is not awaited."""
+    for result, decision in (("No results found", "stop"), ("a.py\nb.py", "ok")):
+        loop = agent(ALONE)
+        assert loop.play([search(f"name {n}") for n in range(9)])[-1] == "ok"
+        assert loop.step(search("something else", result)).decision == "ok"
+        assert loop.step(search("and more")).decision == decision
+    assert rungs(ALONE, [search(f"name {n}") for n in range(12)]) == (6, 10)
+
+
 def test_a_tool_of_which_nothing_is_known_is_only_told() -> None:
     """It may be working through a batch."""
     assert rungs(ALONE, [called("xyzzy", {"n": n}, PAGE) for n in range(14)], tools=("xyzzy",)) == (6, None)

@@ -45,7 +45,7 @@ def test_a_change_in_between_makes_it_a_gate() -> None:
 def test_what_fails_or_was_done_before_changes_nothing() -> None:
     """An edit that is refused, or made again."""
     assert rungs(ALONE, between(*[edit(n, "Error: not found in the file") for n in range(12)])) == (7, 15)
-    assert rungs(ALONE, between(*[edit(1)] * 12)) == (8, 16)
+    assert rungs(ALONE, between(*[edit(1)] * 12)) == (9, 17)
 
 
 def test_a_world_that_moves_by_itself() -> None:
@@ -53,6 +53,14 @@ def test_a_world_that_moves_by_itself() -> None:
     board, news = bash("aid board", "3 tasks"), [bash("aid show 1", f"step {n} of the task") for n in range(12)]
     assert rungs(only(Reason.SCATTERED_CALL, tools={"bash": ToolRule()}), [reply for one in news for reply in (board, one)]) == (None, None)
     assert rungs(ALONE, [reply for n in range(12) for reply in (TEST, read("log", f"line {n}"), READS[n])]) == (None, None)
+
+
+def test_an_act_that_is_told_done() -> None:
+    """Handing over again and again is how a team works; a long answer, or a failure, tells more."""
+    over = called("transfer_to_researcher", {}, "Successfully transferred to researcher")
+    assert rungs(ALONE, [reply for other in READS for reply in (over, other)]) == (None, None)
+    long = called("transfer_to_researcher", {}, "Successfully transferred\nto the\nresearcher")
+    assert rungs(ALONE, [reply for other in READS for reply in (long, other)]) == (7, 15)
 
 
 def test_in_a_row_it_is_another_shape() -> None:
