@@ -1,20 +1,26 @@
 """Content blocks as the messages dialect writes them: calls among them, and the text of an answer.
 
-Blocks that are neither text nor a call of the client's tools (thinking, tools that run at the provider, what comes later) are never read
-and stay where they are.
+A **call** is for the client to carry out. What the provider carries out itself (search, code, the servers of its MCP connector) stands in
+the answer with its result and is **hosted**: it is seen in a history and never touched. Other blocks (thinking, what comes later) are
+never read and stay where they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from proxy.dialects.raw_json import UNREADABLE, Shape, argument_text, text
+from proxy.dialects.raw_json import UNREADABLE, Shape, argument_text, quoted, text
 from proxy.models import ToolCall
 
 CALL = "tool_use"
 RESULT = "tool_result"
+_MCP = "mcp_tool_use"
+HOSTED = frozenset({"server_tool_use", _MCP})
+_HOSTED_RESULT = "_tool_result"  # ends the types of their results
+# One offered tool that is called under several names, and what all of them are called here.
+_RUNS_CODE = "code_execution"
 
 
 class Block(Struct, gc=False):
@@ -29,6 +35,7 @@ class Block(Struct, gc=False):
     content: Raw = Raw()
     is_error: Any = None
     source: Raw = Raw()
+    server_name: Any = None
 
 
 class UsualBlock(Struct, gc=False):
@@ -42,9 +49,15 @@ class UsualBlock(Struct, gc=False):
     content: Raw = Raw()
     is_error: bool | None = None
     source: Raw = Raw()
+    server_name: str | None = None
+
+
+class _Content(Struct, gc=False):
+    type: Any = None
 
 
 BLOCKS = Shape(Block)
+_CONTENT = Shape(_Content)
 _USUAL = Decoder(list[UsualBlock])
 
 
@@ -61,16 +74,44 @@ def blocks_of(content: bytes) -> Sequence[Block | UsualBlock]:
         return BLOCKS.many(content)
 
 
-def call_of(block: Block | UsualBlock) -> ToolCall:
-    """The call that a block makes. A tool without arguments is called with an empty object."""
-    asked = bytes(block.input)
-    arguments = asked.decode("utf-8", "replace") if asked.startswith(b"{") else argument_text(asked) or "{}"
-    return ToolCall(text(block.id), text(block.name) or "", arguments)
+def call_of(block: Block | UsualBlock, arguments: str = "") -> ToolCall:
+    """The call that a block makes, with the arguments that were streamed for it, else its own.
+
+    A tool without arguments is called with an empty object. The id of a hosted call is left out: it means nothing to a client.
+    """
+    if not arguments:
+        asked = bytes(block.input)
+        arguments = asked.decode("utf-8", "replace") if asked.startswith(b"{") else argument_text(asked) or "{}"
+    name = text(block.name) or ""
+    if block.type == CALL:
+        return ToolCall(text(block.id), name, arguments)
+    if block.type == _MCP:
+        return ToolCall(None, text(block.server_name) or "mcp", f"[{quoted(name).decode()},{arguments}]")
+    return ToolCall(None, _RUNS_CODE if name.endswith(_RUNS_CODE) else name, arguments)
 
 
-def read_calls(content: bytes) -> tuple[ToolCall, ...]:
-    """The calls of a message's content."""
-    return tuple([call_of(block) for block in blocks_of(content) if block.type == CALL])
+def calls_of(blocks: Sequence[Block | UsualBlock]) -> tuple[ToolCall, ...]:
+    """The calls of a message for the client to carry out."""
+    return tuple([call_of(block) for block in blocks if block.type == CALL])
+
+
+def hosted_of(blocks: Sequence[Block | UsualBlock]) -> Iterator[tuple[ToolCall, bytes, bool]]:
+    """The calls of a message that the provider carried out, each with the raw result it shows (b"" for none) and whether that is an error.
+
+    What a search found is no result to compare: it is encrypted anew each time.
+    """
+    asked = [block for block in blocks if block.type in HOSTED]
+    if not asked:
+        return
+    results = {block.tool_use_id: block for block in blocks if isinstance(block.type, str) and block.type.endswith(_HOSTED_RESULT)}
+    for block in asked:
+        found = results.get(block.id)
+        if found is None:
+            yield call_of(block), b"", False
+            continue
+        failed = found.is_error is True or str(_CONTENT.one(found.content).type).endswith("_error")
+        opaque = block.name == "web_search" and not failed
+        yield call_of(block), b"" if opaque else bytes(found.content), failed
 
 
 def joined_texts(texts: list[str]) -> str:

@@ -1,17 +1,19 @@
 """Messages requests: what Lastcall reads of one, and the edits it can make in one.
 
 A user message holds tool results beside text. Each result becomes an item, what stands beside them (reminders, environment details) one
-user item behind them. Text that is added to a result stands as a block of its own behind all results of its message, where the API
-wants it; nothing else moves, so that signed thinking stays bound to what came before it and `cache_control` marks the same blocks.
+user item behind them. What the provider carried out itself stands before its answer as a call with its result. Text that is added to a
+result stands as a block of its own behind all results of its message, where the API wants it; nothing else moves, so that signed thinking
+stays bound to what came before it and `cache_control` marks the same blocks.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
 from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
-from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, UsualBlock, blocks_of, read_calls
+from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, UsualBlock, blocks_of, calls_of, hosted_of
 from proxy.dialects.raw_json import (
     FIELDS,
     Fields,
@@ -48,6 +50,7 @@ class _Body(Hinted, kw_only=True, gc=False):
     model: str = ""
     system: Raw = Raw()
     tools: Raw = Raw()
+    mcp_servers: Raw = Raw()
     tool_choice: Raw = Raw()
     stream: Raw = Raw()
     max_tokens: Raw = Raw()
@@ -66,6 +69,7 @@ class _UsualBody(_Body, kw_only=True, gc=False):
 
 class _Tool(Struct, gc=False):
     name: Any = None
+    mcp_server_name: Any = None
 
 
 class _Choice(Struct, gc=False):
@@ -90,7 +94,7 @@ def parse_request(body: bytes) -> Request:
         body=body,
         model=wire.model,
         items=tuple(items),
-        tools=tuple([tool.name for tool in _TOOLS.many(wire.tools) if isinstance(tool.name, str)]),
+        tools=tuple(_tool_names(wire)),
         tools_raw=bytes(wire.tools),
         tools_off=_CHOICE.one(wire.tool_choice).type == "none",
         stream=flag(plain(wire.stream)),
@@ -117,6 +121,14 @@ def _picture_bytes(attached: list[Block | UsualBlock]) -> int:
     return sum([len(block.source) for block in attached if block.type == "image" and b'"base64"' in bytes(block.source)])
 
 
+def _tool_names(wire: _Body) -> list[str]:
+    """What calls of the offered tools are called here: those of a server are known by its name."""
+    named = [tool.name if tool.mcp_server_name is None else tool.mcp_server_name for tool in _TOOLS.many(wire.tools)]
+    if present(wire.mcp_servers):
+        named += [server.name for server in _TOOLS.many(wire.mcp_servers) if server.name not in named]
+    return [name for name in named if isinstance(name, str)]
+
+
 def _without_attribution(system: bytes) -> bytes:
     if _ATTRIBUTION.encode() not in system or not system.startswith(b"["):
         return system
@@ -132,9 +144,9 @@ def _items(message: _Message | _UsualMessage, place: int, attached: list[Block |
     """What a message holds. attached: gets the parts that are no text, of what people and tools say."""
     content = bytes(message.content)
     role = _ROLES.get(message.role, Role.USER) if isinstance(message.role, str) else Role.USER
-    if role is Role.ASSISTANT:
-        return [Item(role, content, read_calls(content), place=place)]
     blocks = blocks_of(content)
+    if role is Role.ASSISTANT:
+        return [*_hosted_items(blocks, place), Item(role, content, calls_of(blocks), place=place)]
     results = [_result(block, place) for block in blocks if block.type == RESULT]
     for parts in (blocks, *[blocks_of(result.content) for result in results]):
         attached += [part for part in parts if part.type in _ATTACHED]
@@ -144,6 +156,14 @@ def _items(message: _Message | _UsualMessage, place: int, attached: list[Block |
         beside = [raw for raw, block in zip(raw_list(content), blocks, strict=True) if block.type != RESULT]
         results.append(Item(role, list_of(beside), place=place))
     return results
+
+
+def _hosted_items(blocks: Sequence[Block | UsualBlock], place: int) -> Iterator[Item]:
+    """What the provider carried out itself: calls, each with its result, before the answer that they are part of."""
+    for call, result, failed in hosted_of(blocks):
+        yield Item(Role.ASSISTANT, b"", (call,), place=place)
+        if result:
+            yield Item(Role.TOOL, result, (), None, failed, place)
 
 
 def _result(block: Block | UsualBlock, place: int) -> Item:
@@ -176,7 +196,7 @@ def _insert(members: Fields, request: Request, inserts: tuple[Insert, ...]) -> N
         return
     messages = raw_list(members["messages"])
     for insert in inserts:
-        place = request.items[insert.item].place
+        place = _place(request.items, insert.item)
         if place == _SYSTEM_PLACE:
             members["system"] = Raw(append_text(bytes(members["system"]), insert.text))
             continue
@@ -184,6 +204,13 @@ def _insert(members: Fields, request: Request, inserts: tuple[Insert, ...]) -> N
         message["content"] = Raw(append_text(bytes(message.get("content", b"")), insert.text))
         messages[place] = Raw(object_of(message))
     members["messages"] = Raw(list_of(messages))
+
+
+def _place(items: Sequence[Item], index: int) -> int:
+    """Where text goes that is added to an item. Inside an answer nothing can be added to a result: it goes to what stands before that."""
+    own = items[index]
+    answers = {item.place for item in items[:index] if item.role is Role.ASSISTANT} if own.role is Role.TOOL else set()
+    return next((item.place for item in reversed(items[: index + 1]) if item.place not in answers), own.place)
 
 
 def _choose_tool(members: Fields, edits: Edits) -> None:

@@ -11,8 +11,8 @@ from msgspec.json import Decoder
 
 from proxy.dialects import sse
 from proxy.dialects.messages_answer import MESSAGE, TEXT, read_usage
-from proxy.dialects.messages_blocks import CALL, Block, joined_texts
-from proxy.dialects.raw_json import UNREADABLE, Shape, argument_text, present, read, text, whole
+from proxy.dialects.messages_blocks import CALL, HOSTED, Block, call_of, joined_texts
+from proxy.dialects.raw_json import UNREADABLE, Shape, present, read, text, whole
 from proxy.models import Answer, Choice, ToolCall, Usage
 
 END = b"message_stop"
@@ -56,8 +56,7 @@ class _Draft(Struct):
     def call(self) -> ToolCall:
         """The call it makes: arguments from the pieces, else those it was opened with."""
         streamed = "".join(self.pieces)
-        arguments = streamed if streamed.strip() else argument_text(self.block.input)
-        return ToolCall(text(self.block.id), text(self.block.name) or "", arguments or "{}")
+        return call_of(self.block, streamed if streamed.strip() else "")
 
 
 _EVENT = Decoder(_Event)
@@ -99,14 +98,11 @@ class MessagesReader:
         self.holds_call = self._called or ending
 
     def answer(self) -> Answer:
-        texts, calls = [], []
-        for index in sorted(self._drafts):
-            draft = self._drafts[index]
-            if draft.block.type == CALL:
-                calls.append(draft.call())
-            else:
-                texts.append("".join(draft.pieces))
-        choice = Choice(joined_texts(texts), tuple(calls), self._finish)
+        drafts = [self._drafts[index] for index in sorted(self._drafts)]
+        texts = ["".join(draft.pieces) for draft in drafts if draft.block.type == TEXT]
+        calls = [draft.call() for draft in drafts if draft.block.type == CALL]
+        hosted = [draft.call() for draft in drafts if draft.block.type in HOSTED]
+        choice = Choice(joined_texts(texts), tuple(calls), self._finish, tuple(hosted))
         return Answer(
             choices=(choice,) if self._id or self._drafts or self._finish else (),
             usage=self._usage,
@@ -164,13 +160,15 @@ class MessagesReader:
         elif block.type == TEXT:
             self.said = text(block.text) or ""
             self._drafts[number] = _Draft(block, [self.said])
+        elif block.type in HOSTED:
+            self._drafts[number] = _Draft(block, [])
 
     def _add(self, delta: _Delta, index: int | None) -> None:
         number = self._standing.open if index is None else index
         draft = self._drafts.get(number) if number is not None else None
         if draft is None:
             return
-        piece = text(delta.partial_json if draft.block.type == CALL else delta.text)
+        piece = text(delta.text if draft.block.type == TEXT else delta.partial_json)
         if piece is not None:
             draft.pieces.append(piece)
             if draft.block.type == TEXT:

@@ -61,6 +61,37 @@ def test_history_becomes_items() -> None:
     assert items[5].content == b'[{"type": "text", "text": "reminder"}]'
 
 
+def hosted(*more: Any) -> list[Any]:
+    """A conversation whose newest answer was given after the provider ran code."""
+    ran = {"type": "server_tool_use", "id": "s1", "name": "code_execution", "input": {"code": "1"}}
+    showed = {"type": "code_execution_tool_result", "tool_use_id": "s1", "content": {"type": "code_execution_result", "stdout": "1"}}
+    said = {"type": "text", "text": "It is 1."}
+    return [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [ran, showed, said, USE]}, *more]
+
+
+def test_what_the_provider_carried_out_stands_before_its_answer() -> None:
+    """As a call with its result; the results of the client's own calls still follow those calls."""
+    items = parse_request(body(messages=hosted({"role": "user", "content": [RESULT]}))).items
+
+    assert [(item.role, [call.name for call in item.calls], item.call_id) for item in items] == [
+        (Role.USER, [], None),
+        (Role.ASSISTANT, ["code_execution"], None),
+        (Role.TOOL, [], None),
+        (Role.ASSISTANT, ["read"], None),
+        (Role.TOOL, [], "t1"),
+    ]
+
+
+def test_nothing_is_added_inside_an_answer() -> None:
+    """Text for a result that stands there goes to what came before it."""
+    raw = body(messages=hosted())
+    changed = edited(raw, Edits(inserts=(Insert(2, "note"),)))
+
+    assert changed["messages"] == [{"role": "user", "content": "hi\n\nnote"}, *json.loads(raw)["messages"][1:]]
+    alone = body(messages=hosted()[1:])
+    assert edited(alone, Edits(inserts=(Insert(1, "note"),)))["messages"][0]["content"][-1] == {"type": "text", "text": "note"}
+
+
 @pytest.mark.parametrize(
     ("message", "item"),
     [
@@ -86,6 +117,8 @@ def test_odd_messages_are_for_the_upstream_to_judge(message: Any, item: Item | N
         ({}, "wants_usage", True),
         ({"tools": TOOLS}, "tools", ("read", "web_search")),
         ({"tools": "x"}, "tools", ()),
+        ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "wiki"}], "mcp_servers": [{"name": "wiki"}]}, "tools", ("wiki",)),
+        ({"tools": TOOLS[:1], "mcp_servers": [{"name": "wiki"}, {"name": 7}]}, "tools", ("read", "wiki")),
         ({"tool_choice": {"type": "none"}}, "tools_off", True),
         ({"tool_choice": {"type": "any"}}, "tools_off", False),
         ({"tool_choice": "none"}, "tools_off", False),
