@@ -179,6 +179,7 @@ class Edits(msgspec.Struct, frozen=True, gc=False):
     no_tools: `tool_choice: none`, tools stay listed. force_tool: that tool must be called. ask_usage: ask the upstream for a
     stream's usage. max_output: lower the output limit to this many tokens. go_on_from: another response that the upstream keeps, "" for
     none. owed: results of these calls, all saying `owed_text`, come before the items; alone: they come in the place of them.
+    asked: this text of a user's comes in the place of the items.
     """
 
     inserts: tuple[Insert, ...] = ()
@@ -190,6 +191,7 @@ class Edits(msgspec.Struct, frozen=True, gc=False):
     owed: tuple[Owed, ...] = ()
     owed_text: str = ""
     alone: bool = False
+    asked: str = ""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

@@ -317,9 +317,9 @@ def _go_on(members: Fields, edits: Edits) -> None:
         members["previous_response_id"] = Raw(quoted(edits.go_on_from))
     elif edits.go_on_from is not None:
         members.pop("previous_response_id", None)
-    if not edits.owed:
+    if not edits.owed and not edits.asked:
         return
-    given = bytes(members.get("input", b""))
+    given = quoted(edits.asked) if edits.asked else bytes(members.get("input", b""))
     said = [Raw(encode({"role": "user", "content": Raw(given)}))] if given.startswith(b'"') else list_in(given)
     results = [Raw(encode(result_of(owed, edits.owed_text))) for owed in edits.owed]
     members["input"] = Raw(list_of(results if edits.alone else results + said))

@@ -206,7 +206,8 @@ def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
 def edits_of(plan: Admission, case: Case, *, attempt: int, withheld: Sequence[ToolCall] = ()) -> Edits:
     """The request's edits: nudges at their places, and for a last call the instruction to conclude, firmer with each attempt.
 
-    withheld: calls of the answer that the upstream has given already. To a conversation the request is not sent again: it is all there.
+    withheld: calls of the answer that the upstream has given already. To a conversation nothing is sent again: it is all there, and so
+    are earlier attempts.
     """
     request, history, policy, lane = case.request, case.history, case.policy, case.place.lane
     new = plan.nudge or plan.warning
@@ -226,11 +227,13 @@ def edits_of(plan: Admission, case: Case, *, attempt: int, withheld: Sequence[To
     moved = Edits() if kept is None else Edits(go_on_from=kept.go_on_from, owed=tuple(kept.owed), owed_text=NOT_EXECUTED)
     if plan.serve is not Serve.FINAL:
         return msgspec.structs.replace(moved, inserts=tuple(inserts))
+    instruction = wrap_up_instruction(plan.cause, attempt)
+    if request.conversation and attempt:
+        return Edits(no_tools=True, asked=instruction)
     owed = unanswered(withheld) if request.conversation else ()
     if owed:
-        said = f"{NOT_EXECUTED}\n\n{wrap_up_instruction(plan.cause, attempt)}"
-        return Edits(no_tools=True, owed=owed, owed_text=said, alone=True)
-    inserts += _at_the_end(history, wrap_up_instruction(plan.cause, attempt))
+        return Edits(no_tools=True, owed=owed, owed_text=f"{NOT_EXECUTED}\n\n{instruction}", alone=True)
+    inserts += _at_the_end(history, instruction)
     forced = closing_tool(request, policy, case.asker.client)
     return msgspec.structs.replace(moved, inserts=tuple(inserts), no_tools=forced is None, force_tool=forced)
 

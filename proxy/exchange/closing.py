@@ -68,8 +68,7 @@ class Closing:
         plan.serve = Serve.FINAL
         first = self._course.withheld
         withheld = first.choices[0].calls if first is not None and first.choices else ()
-        tries = 1 if session.request.conversation else session.policy.wrap_up.retries + 1  # what is said there stays there
-        for attempt in range(tries):
+        for attempt in range(session.policy.wrap_up.retries + 1):
             if attempt or not reserved:
                 opened = await self._set.sessions.reserve(session)
                 if opened is not None and opened.refused is not None:

@@ -96,6 +96,29 @@ async def test_two_replicas_in_turn_give_the_verdicts_of_one(
         await check_goes_on(agent, model)
 
 
+@MODES
+async def test_a_useless_conclusion_is_asked_for_again(upstream: Upstream, http: aiohttp.ClientSession, mode: str) -> None:
+    """In a conversation each try is a message of its own: what was said before it stays there and is not sent twice."""
+    model, name = kept(mode)
+    tries = iter([Says(""), DONE])
+
+    def concluding(asked: Asked) -> Reply:
+        if asked.tools_off:
+            model.concluding = next(tries)
+        return model(asked)
+
+    upstream.model = concluding
+    async with running(upstream.url) as proxy:
+        agent = Agent(http, proxy.v1, mode=name)
+        turns = await agent.run()
+        check_ended(turns)
+        assert turns[-1].text.endswith(DONE.text or "")
+        assert len(upstream.asked) == 7
+        await check_goes_on(agent, model)
+    if mode == "conversation":
+        assert [item["role"] for item in upstream.asked[6].json["input"]] == ["user"]
+
+
 @STREAMED
 @MODES
 async def test_a_local_stop_is_usable_after_it(

@@ -366,6 +366,9 @@ def test_a_conclusion_goes_on_where_the_withheld_answer_stands(session: Session,
     said = edits.owed_text if alone else edits.inserts[0].text
     assert "[lastcall stop] This run ends here" in said
 
+    again = edits_of(plan, session.case, attempt=1, withheld=calls("c2").calls)
+    assert (bool(again.asked), again.owed, bool(again.inserts)) == (alone, (), not alone)
+
 
 def test_remembering_twice_changes_nothing(session: Session) -> None:
     """As a lost race does."""

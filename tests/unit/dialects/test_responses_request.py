@@ -260,6 +260,7 @@ def test_going_on_from_another_response() -> None:
     assert edited(USER, edits=Edits(owed=owed, owed_text="no", alone=True))["input"] == results
     alone = parse_request(b'{"input":"go","previous_response_id":"resp_1"}')
     assert json.loads(rewrite_request(alone, edits))["input"] == [*results, USER]
+    assert edited(USER, edits=Edits(asked="Conclude.", no_tools=True))["input"] == [{"role": "user", "content": "Conclude."}]
 
 
 def test_a_body_that_only_just_could_be_read_is_refused_when_it_cannot_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
