@@ -90,34 +90,61 @@ def _messages(record: Record, lane: Lane, count: int) -> list[Earlier]:
 
 
 def remember(record: Record, request: Request, history: History, prints: Fingerprints, given: Delivered, said: int) -> None:
-    """Writes an answer into the record, for the request that goes on from it. Writing it again changes nothing. said: mark of its text."""
+    """Writes an answer into the record, for the request that goes on from it. Writing it again changes nothing.
+
+    said: mark of its text, 0 of one that is still being made.
+    """
     known_as = request.goes_on_from if request.conversation and request.goes_on_from is not None else given.id
-    choice = given.choice
-    # What the provider carried out itself brought the run on as well; alone it is no call that anybody has to answer.
-    calls = [*choice.calls, *(choice.hosted if choice.calls else ())][:_MOST_CALLS]
     kept = Kept(
         place=place_mark(known_as, prints),
         before=place_mark(request.goes_on_from, prints) if request.goes_on_from is not None else 0,
         depth=len(history.messages),
         seed=history.seed,
-        answer=answer_identity(choice.text, choice.calls, prints),
-        calls=[prints.call(call.name, call.arguments) for call in calls],
-        names=[name_index(record, call.name) for call in calls],
-        ids=[id_mark(call.id, prints) if call.id else 0 for call in calls],
-        said=said,
+        answer=0,
+        calls=[],
+        names=[],
+        ids=[],
         tokens=given.tokens or history.tokens + request.text_bytes,
         go_on_from=given.go_on_from,
         owed=list(given.owed),
     )
+    _write(record, kept, given.choice, said, prints)
     record.answers = [other for other in record.answers if other.place != kept.place] + [kept]
+
+
+def complete(record: Record, names: Sequence[str], answer: Answer, said: int, prints: Fingerprints) -> bool:
+    """Writes what an answer says that was still being made when it was given; whether that was not known yet.
+
+    names: what a client may go on from it by. said: mark of its text.
+    """
+    places = {place_mark(name, prints) for name in names}
+    kept = next((kept for kept in record.answers if kept.place in places and not kept.said), None)
+    if kept is None or not answer.choices:
+        return False
+    _write(record, kept, answer.choices[0], said, prints)
+    kept.tokens = _tokens(answer) or kept.tokens
+    return True
+
+
+def _write(record: Record, kept: Kept, choice: Choice, said: int, prints: Fingerprints) -> None:
+    # What the provider carried out itself brought the run on as well; alone it is no call that anybody has to answer.
+    calls = [*choice.calls, *(choice.hosted if choice.calls else ())][:_MOST_CALLS]
+    kept.answer = answer_identity(choice.text, choice.calls, prints)
+    kept.calls = [prints.call(call.name, call.arguments) for call in calls]
+    kept.names = [name_index(record, call.name) for call in calls]
+    kept.ids = [id_mark(call.id, prints) if call.id else 0 for call in calls]
+    kept.said = said
 
 
 def as_it_came(answer: Answer, dropped: Sequence[ToolCall]) -> Delivered | None:
     """An answer of the upstream's, of which these calls were left out; None for one that nobody can go on from."""
     if answer.id is None or not answer.choices:
         return None
-    tokens = 0 if answer.usage is None else answer.usage.input_tokens + answer.usage.output_tokens
-    return Delivered(answer.id, answer.choices[0], tokens, owed=unanswered(dropped))
+    return Delivered(answer.id, answer.choices[0], _tokens(answer), owed=unanswered(dropped))
+
+
+def _tokens(answer: Answer) -> int:
+    return 0 if answer.usage is None else answer.usage.input_tokens + answer.usage.output_tokens
 
 
 def in_place_of(withheld: Answer | None, id: str, choice: Choice, kept: Kept | None, request: Request) -> Delivered:

@@ -12,7 +12,7 @@ import msgspec
 from proxy.bill import Bill
 from proxy.calls import is_stream
 from proxy.client import Client, ClientGone
-from proxy.dialects import Dialect
+from proxy.dialects import DIALECTS, Dialect
 from proxy.engine import NOT_NOW
 from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import UnjudgedEnded
@@ -20,11 +20,12 @@ from proxy.exchange import Setting, Way
 from proxy.exchange.closing import JSON, NO_RETRY, retry_after
 from proxy.identity import Identity, Tighten, identify
 from proxy.metering import charge_of, is_charged, is_stored, models_named
-from proxy.models import Action, Allowance, Notice, Reason
+from proxy.models import Action, Allowance, Answer, Notice, Reason
 from proxy.nudge import stopped_message, why_budget
 from proxy.policy import Mode
 from proxy.purse import check_priced
 from proxy.tenants import OtherEndpoints, Tenant
+from proxy.turns import is_under_way
 from proxy.upstream import unquoted
 from proxy.upstream.headers import RawHeaders
 from proxy.upstream.http import Body, Response
@@ -37,6 +38,7 @@ _NO_STEP = re.compile(r"/(?:\.?/)+")
 _IN_PATH = re.compile(r"/(?:engines|deployments)/([^/]+)")
 _ECHOED = frozenset({"TRACE", "TRACK"})  # the answer shows the request, and with it whatever key was put in
 _MODELS = re.compile(r"/models(?:/(?P<model>.+))?", re.DOTALL)
+_KEPT_ANSWER = re.compile(r"/responses/[^/]+")
 
 
 def plain_path(path: str) -> str:
@@ -46,6 +48,17 @@ def plain_path(path: str) -> str:
 
 class _Listed(msgspec.Struct):
     id: str = ""
+
+
+class _Conversation(msgspec.Struct):
+    id: str = ""
+
+
+class _Kept(msgspec.Struct):
+    """An answer that the upstream kept. background: it was made while nobody waited for it."""
+
+    background: bool | None = None
+    conversation: _Conversation | None = None
 
 
 class Passage:
@@ -114,6 +127,9 @@ class Passage:
         body = await self._body(tenant, whole=metered or tenant.is_restricted)
         if models is not None and not models["model"] and tenant.is_restricted:
             await self._list(way, tenant)
+            return
+        if self._method == "GET" and _KEPT_ANSWER.fullmatch(path) and b"stream=" not in self._query:
+            await self._kept(way, tenant)
             return
         fields = client.fields
         if metered:  # the answer is read, and the body was decoded
@@ -256,12 +272,41 @@ class Passage:
             await client.write(b"", more=False)
 
     async def _list(self, way: Way, tenant: Tenant) -> None:
+        async with self._client:
+            response, body = await self._whole(way)
+            await self._client.whole(response.status, response.headers, list_for(tenant, body))
+
+    async def _kept(self, way: Way, tenant: Tenant) -> None:
+        """An answer that was made in the background is read as it is handed on: what it asks for belongs to its session."""
         client = self._client
         async with client:
-            response = await way.upstream.send(self._method, self._path, self._query, client.fields, None, plain=True)
-            body = await response.read()
-            self._status = response.status
-            await client.whole(response.status, response.headers, list_for(tenant, body))
+            response, body = await self._whole(way)
+            answer = DIALECTS["/responses"].read_answer(body)
+            kept = _kept_of(body)
+            if response.status == 200 and answer.id is not None and kept.background and _is_made(answer):
+                hints = {} if kept.conversation is None else {"conversation": kept.conversation.id}
+                identity = identify(client.headers, self._path_session, hints, self._set.session_headers, tenant.name)
+                policy = tenant.policy(answer.model or "")
+                await self._set.sessions.learn(identity, policy, [answer.id, *hints.values()], answer)
+            await client.whole(response.status, response.headers, body)
+
+    async def _whole(self, way: Way) -> tuple[Response, bytes]:
+        """The answer to a request without a body, and its bytes."""
+        response = await way.upstream.send(self._method, self._path, self._query, self._client.fields, None, plain=True)
+        body = await response.read()
+        self._status = response.status
+        return response, body
+
+
+def _is_made(answer: Answer) -> bool:
+    return bool(answer.choices) and not is_under_way(answer.choices[0].finish)
+
+
+def _kept_of(body: bytes) -> _Kept:
+    try:
+        return msgspec.json.decode(body, type=_Kept)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Kept()
 
 
 def _notice(budget: Allowance) -> Notice:

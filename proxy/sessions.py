@@ -16,10 +16,11 @@ from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.family import Family, Line
 from proxy.fingerprint import Fingerprints
+from proxy.hindsight import learn
 from proxy.identity import Identity, Keys, is_random, passages
 from proxy.lanes import Asker, Place
 from proxy.leases import Leases
-from proxy.models import Allowance, Choice, Request, Role, text_of
+from proxy.models import Allowance, Answer, Choice, Request, Role, text_of
 from proxy.pardon import pardon_of
 from proxy.policy import Canonical, Mode, Policy
 from proxy.prices import Price
@@ -222,9 +223,7 @@ class Sessions:
             raise self._noted(StoreOperation.FIND, error) from None
 
     async def _open(self, session: Session) -> None:
-        pending = self._committing.get(session.key)
-        if pending is not None:  # an answer this process gave is not in the store yet
-            await asyncio.wait({pending}, timeout=self._patience)
+        await self._committed_so_far(session.key)
         parent, tokens = session.keys.parent(session.identity), session.history.tokens
         session.line = self._family.guess(session.key, parent)
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
@@ -241,6 +240,12 @@ class Sessions:
         session.take(record)
         if session.history.tokens > tokens and any(one.ceiling.unit is not Unit.STEPS for one in opened.standings):
             await self._open(session)  # once more, now that it is known how much the upstream will read beside the body
+
+    async def _committed_so_far(self, key: bytes) -> None:
+        """Waits for an answer that this process gave and that is not in the store yet."""
+        pending = self._committing.get(key)
+        if pending is not None:
+            await asyncio.wait({pending}, timeout=self._patience)
 
     async def _reserve(self, session: Session) -> Opened:
         """Asks every ledger that pays. Raises `StoreUnavailable`."""
@@ -369,6 +374,18 @@ class Sessions:
         except StoreUnavailable as error:
             self._noted(StoreOperation.COMMIT, error)
         return False
+
+    async def learn(self, identity: Identity, policy: Policy, names: Sequence[str], answer: Answer) -> None:
+        """What an answer that the upstream made in the background came to: requests go on from it, by these names. Quiet on a failure."""
+        with contextlib.suppress(StoreUnavailable):
+            keys, prints = self._tools(await self._store.secret(), policy)
+            tenant = keys.tenant(identity.caller, identity.team)
+            links = [keys.kept(tenant, name) for name in names]
+            named = identity.session and keys.named(identity.caller, identity.session, identity.team)[1]
+            key = named or await self._find(links)
+            if key is not None:
+                await self._committed_so_far(key)
+                await learn(self._store, key, names, answer, (keys, prints), self._ttl)
 
     async def drain(self) -> None:
         """Waits for the commits under way, at a shutdown."""

@@ -157,8 +157,9 @@ class Kept(msgspec.Struct, array_like=True):
 
     place: the mark of what the client goes on from. before: that of what the answer itself went on from, depth: how many messages there
     were. seed: of the first user text. answer: identity of the answer; calls, names, ids: its calls' fingerprints, indices of their names,
-    marks of their ids; said: mark of its text. tokens: what its upstream call read and wrote. go_on_from: the response at the upstream that
-    takes its place, "" where none does, None where the upstream has this one. owed: calls there that no client will answer.
+    marks of their ids; said: mark of its text, 0 while it is still being made. tokens: what its upstream call read and wrote. go_on_from:
+    the response at the upstream that takes its place, "" where none does, None where the upstream has this one. owed: calls there that no
+    client will answer.
     """
 
     place: int

@@ -37,9 +37,14 @@ def cut_at_limit(finish: str | None) -> bool:
     return finish in _AT_LIMIT
 
 
+def is_under_way(finish: str | None) -> bool:
+    """Whether an answer is still being made, in the background, by the upstream's word for it: what it says is asked for later."""
+    return finish in ("queued", "in_progress")
+
+
 def goes_on(finish: str | None) -> bool:
-    """Whether an answer without calls is only paused, by the upstream's word for it: the client is to ask for the rest of it."""
-    return finish == "pause_turn"
+    """Whether an answer without calls is not all of it, by the upstream's word for it: the client is to ask for the rest."""
+    return finish == "pause_turn" or is_under_way(finish)
 
 
 def known_tools(request: Request, history: History) -> frozenset[str]:

@@ -242,6 +242,8 @@ def rewrite_request(request: Request, edits: Edits) -> bytes:
         before = dict(members)
         _insert(members, request.items, edits.inserts)
         _choose_tool(members, edits)
+        if edits.no_tools or edits.force_tool is not None:
+            members.pop("background", None)  # a last answer is waited for
         _limit_output(members, edits.max_output)
         _go_on(members, edits)
         return request.body if members == before else object_of(members)

@@ -12,7 +12,7 @@ from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
 from proxy.state import LOST, Given, Nudge, Record, Relapse, Stop, name_index, noticed_mark
 from proxy.trail import answer_identity
-from proxy.turns import cut_at_limit, goes_on, known_tools, said_mark, turn_of
+from proxy.turns import cut_at_limit, goes_on, is_under_way, known_tools, said_mark, turn_of
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
 
@@ -52,7 +52,8 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
         lane.shortened = [*(known for known in lane.shortened if known != answer), answer]
     _give(case, result)
     if result.given is not None and result.full:
-        text = said_mark(result.given.choice.text, case.prints)
+        choice = result.given.choice
+        text = 0 if is_under_way(choice.finish) else said_mark(choice.text, case.prints)
         remember(record, case.request, case.history, case.prints, result.given, text)
     return NudgeEnded(ended, told) if given and ended is not None else None
 
@@ -107,5 +108,5 @@ def _give(case: Case, result: Result) -> None:
         calls = result.calls[:_GIVEN_CALLS]
         names = [name_index(record, call.name) for call in calls]
         record.given.append(Given(mark, result.ended, [case.prints.call(c.name, c.arguments) for c in calls], names))
-    elif result.said is not None and not result.said.text.strip():
+    elif result.said is not None and not result.said.text.strip() and not is_under_way(result.said.finish):
         record.given.append(Given(mark, result.ended, [], [], empty=True))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.budgets import Spending
-from proxy.chains import Delivered, as_it_came, in_place_of, recall, remember, standing, unanswered
+from proxy.chains import Delivered, as_it_came, complete, in_place_of, recall, remember, standing, unanswered
 from proxy.dialects.responses import Responses
 from proxy.engine import Admission, Case, Result, Serve, admit, conclude, edits_of
 from proxy.fingerprint import Fingerprints
@@ -368,6 +368,25 @@ def test_a_conclusion_goes_on_where_the_withheld_answer_stands(session: Session,
 
     again = edits_of(plan, session.case, attempt=1, withheld=calls("c2").calls)
     assert (bool(again.asked), again.owed, bool(again.inserts)) == (alone, (), not alone)
+
+
+def test_an_answer_made_in_the_background_is_known_once_it_is_there(session: Session) -> None:
+    """By any of its names, once; until then it says nothing, which is no empty answer."""
+    answers = [calls("c1"), Choice("", (), "queued")]
+    session.turn(user(), id="r1", choice=answers[0])
+    session.turn(output("c1"), id="r2", choice=answers[1], previous_response_id="r1")
+    session.ask(output("c2"), previous_response_id="r2")
+    assert (session.trail, session.case.turns()) == ([[("ls", 1)], []], [])
+
+    record = load(session.data, KEY)
+    made = Answer((calls("c2"),), Usage(70, 7), "r2", complete=True)
+    assert not complete(record, ["r1"], made, 5, PRINTS)
+    assert not complete(record, ["r2"], Answer(id="r2"), 5, PRINTS)
+    assert complete(record, ["r2", "conv"], made, 5, PRINTS)
+    assert not complete(record, ["r2", "conv"], made, 5, PRINTS)
+    session.data = dump(record)
+    session.ask(output("c2"), previous_response_id="r2")
+    assert (session.trail, session.case.history.tokens) == ([[("ls", 1)], [("ls", 1)]], 77)
 
 
 def test_remembering_twice_changes_nothing(session: Session) -> None:
