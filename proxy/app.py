@@ -318,7 +318,9 @@ def _tenants(config: Config) -> Tenants:
 
 def _store(config: Config, telemetry: Telemetry) -> Store:
     """The store, with a guard where it can be away."""
-    store = open_store(config.store.url, clock=time.time, random_bytes=secrets.token_bytes, timeout=config.store.timeout)
+    store = open_store(
+        config.store.url, clock=time.time, random_bytes=secrets.token_bytes, timeout=config.store.timeout, on_change=telemetry.emit
+    )
     if isinstance(store, MemoryStore):
         return store
     return GuardedStore(

@@ -135,10 +135,12 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class StoreChanged(msgspec.Struct, frozen=True, gc=False):
-    """The store went away (`up` False) or came back. cause: the error's class name, no addresses or secrets."""
+    """The store went away (`up` False) or came back. cause: the error's class name, no addresses or secrets. node: the address of the one
+    server that did, where the others of a cluster go on."""
 
     up: bool
     cause: str = ""
+    node: str = ""
 
 
 class StoreFailed(msgspec.Struct, frozen=True, gc=False):

@@ -26,16 +26,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Server:
-    """One server process. options: further arguments of its command line."""
+    """One server process. options: further arguments of its command line. file: a sentinel's configuration, which makes it one."""
 
-    def __init__(self, binary: Path, folder: Path, *options: str, port: int | None = None) -> None:
+    def __init__(self, binary: Path, folder: Path, *options: str, port: int | None = None, file: Path | None = None) -> None:
         self.port = port or free_port()
-        self._command = [
-            str(binary),
-            *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)),
-            *("--save", "", "--appendonly", "yes", "--appendfsync", "always"),
-            *options,
-        ]
+        kind = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"] if file is None else ["--sentinel"]
+        own = [] if file is None else [str(file)]
+        self._command = [str(binary), *own, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), *kind, *options]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

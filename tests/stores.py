@@ -1,10 +1,12 @@
 """Calls, settlements and limits, as short as tests of stores need them."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.store import Ceiling, Committed, Opened, Reservation, Settlement, Store, Unit
+from proxy.errors import StoreUnavailable
+from proxy.store import Ceiling, Committed, GuardedStore, Opened, Reservation, Settlement, Store, Unit
 from tests.servers import redis_server, valkey_server
 
 TTL = 3600.0
@@ -72,3 +74,14 @@ async def until_expired(store: Store, session: bytes, seconds: float) -> float:
         if now - start > seconds:
             return now
         await asyncio.sleep(0.005)
+
+
+async def until_up(store: GuardedStore, seconds: float = 20.0) -> None:
+    """Until a guarded store answers again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await store.ping()
+        except StoreUnavailable:
+            assert time.monotonic() < deadline, "the store did not come back"
+            await asyncio.sleep(0.01)

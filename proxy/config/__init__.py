@@ -57,7 +57,7 @@ __all__ = [
 
 _VARIABLE_KEY = re.compile(r"\$\{\w+(?::-(?:passthrough)?)?\}")
 _VARIABLE = re.compile(r"\$\{\w+(?::-)?\}")
-_PASSWORD = re.compile(r"//[^/@\s]*:(?P<password>[^/\s]+)@")
+_PASSWORD = re.compile(r"//[^/@\s]*:(?P<user>[^/\s]+)@|[?&](?:\w+_)?password=(?P<option>[^&\s]+)")
 
 
 def load(text: str, env: Mapping[str, str], overrides: Mapping[tuple[str, ...], object] | None = None) -> Config:
@@ -125,8 +125,8 @@ def _check_secrets(document: Document) -> None:
             case ("teams", str(), "keys"):
                 document.add_fault(path, "not a list; write it as [a, b]")  # and not the value, which may be a key
             case ("store", "url") | ("upstreams", str(), "proxy"):
-                found = _PASSWORD.search(scalar.raw)
-                if found and _VARIABLE_KEY.sub("", found["password"]):
+                found = _PASSWORD.finditer(scalar.raw)
+                if any(_VARIABLE_KEY.sub("", one["user"] or one["option"] or "") for one in found):
                     document.add_fault(path, "a password must not stand in the file; take it from a variable, as in ://:${PASSWORD}@host")
 
 

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
+from proxy.addresses import SCHEMES, names_several, place_of
 from proxy.keys import digest_of
 
 PLACEHOLDERS = ("tool", "count", "result", "finish_tool", "reason")
@@ -149,10 +150,21 @@ def _url(value: object, schemes: tuple[str, ...], example: str) -> str:
     except ValueError:
         raise fault(f"{shown(text)} is not a URL; use one such as {example}") from None
     if parts.scheme not in schemes:
-        later = " in this version" if parts.scheme.startswith("redis+") else ""
-        raise fault(f"{shown(text)} does not begin with {' or '.join(f'{scheme}://' for scheme in schemes)}{later}; use {example}")
+        raise fault(f"{shown(text)} does not begin with {' or '.join(f'{scheme}://' for scheme in schemes)}; use {example}")
     if bool(host) == (parts.scheme == "memory") or re.search(r"\s", text):
         raise fault(f"{shown(text)} is not a usable URL (check its host); use one such as {example}")
+    return text
+
+
+def _store_url(value: object) -> str:
+    """A URL of a store; one that names several hosts is looked at as the store will."""
+    text = _name(value)
+    if not names_several(text):
+        return _url(text, ("memory", "redis", "rediss", *SCHEMES), "redis://localhost:6379/0")
+    try:
+        place_of(text)
+    except ValueError as error:
+        raise fault(f"{shown(text)} {error}") from None
     return text
 
 
@@ -276,7 +288,7 @@ Tries = Annotated[int, BeforeValidator(_Whole(0, 10, "use a whole number from 0 
 Name = Annotated[str, BeforeValidator(_name)]
 Header = Annotated[str, BeforeValidator(_header)]
 BaseUrl = Annotated[str, BeforeValidator(_base_url)]
-StoreUrl = Annotated[str, BeforeValidator(lambda value: _url(value, ("memory", "redis", "rediss"), "redis://localhost:6379/0"))]
+StoreUrl = Annotated[str, BeforeValidator(_store_url)]
 ProxyUrl = Annotated[str, BeforeValidator(lambda value: _url(value, ("http", "https"), "http://proxy.internal:3128"))]
 ApiKey = Annotated[Literal["passthrough"] | SecretStr, BeforeValidator(_api_key, json_schema_input_type=str)]
 Template = Annotated[str, BeforeValidator(_template)]

@@ -5,6 +5,7 @@ The interface and its values are in `contract`, the deadline and recovery of eve
 
 from typing import Protocol
 
+from proxy.addresses import SCHEMES
 from proxy.errors import ConfigError
 from proxy.store.contract import (
     Account,
@@ -17,6 +18,7 @@ from proxy.store.contract import (
     Listed,
     Listing,
     Mark,
+    OnChange,
     Opened,
     Page,
     Peeked,
@@ -64,16 +66,16 @@ __all__ = [
 
 
 class _Factory(Protocol):
-    def __call__(self, url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float) -> Store: ...
+    def __call__(self, url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float, on_change: OnChange) -> Store: ...
 
 
-def _memory(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float) -> Store:
+def _memory(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float, on_change: OnChange) -> Store:
     return MemoryStore(clock, random_bytes)
 
 
-def _redis(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float) -> Store:
+def _redis(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float, on_change: OnChange) -> Store:
     try:
-        return RedisStore(url, random_bytes, connect_timeout=timeout)
+        return RedisStore(url, random_bytes, timeout=timeout, on_change=on_change)
     except (ValueError, TypeError):
         # The cause may quote a part of the password that was taken for a port: it is not passed on.
         raise ConfigError(
@@ -86,18 +88,19 @@ _STORES: dict[str, _Factory] = {
     "memory": _memory,
     "redis": _redis,
     "rediss": _redis,
+    **dict.fromkeys(SCHEMES, _redis),
 }
 
 
-def open_store(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float) -> Store:
+def open_store(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float, on_change: OnChange = lambda _: None) -> Store:
     """The store that `url` names, not yet connected. Raises `ConfigError` for a scheme or URL that cannot be used.
 
     clock: epoch seconds, for stores without a clock of their own. timeout: seconds to connect; the deadline of a whole call is
-    `GuardedStore`'s.
+    `GuardedStore`'s. on_change: told of single servers of a cluster that go away or come back.
     """
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     factory = _STORES.get(scheme)
     if factory is None:
         choices = ", ".join(f"{known}://" for known in _STORES)
         raise ConfigError(f"store.url: no store for the scheme {scheme!r}; use one of {choices}")
-    return factory(url, clock=clock, random_bytes=random_bytes, timeout=timeout)
+    return factory(url, clock=clock, random_bytes=random_bytes, timeout=timeout, on_change=on_change)

@@ -15,6 +15,9 @@ from typing import Protocol
 
 import msgspec
 
+from proxy.errors import StoreUnavailable
+from proxy.events import StoreChanged
+
 
 class Unit(StrEnum):
     """What a ceiling is counted in. `tokens` is input and output together; `cost` is nano-dollars."""
@@ -330,6 +333,17 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     cost: int
 
 
+class PartUnavailable(StoreUnavailable):
+    """Some of the servers of a store are away, and the call needed one of them. Those that need none of them are served.
+
+    asked: whether any was asked. Where it was known before that one is away, none was.
+    """
+
+    def __init__(self, message: str, *, asked: bool = True) -> None:
+        super().__init__(message)
+        self.asked = asked
+
+
 class Store(Protocol):
     """The contract; `tests/contract/test_store.py` runs on every implementation."""
 
@@ -397,6 +411,7 @@ class Store(Protocol):
 
 Clock = Callable[[], float]
 RandomBytes = Callable[[int], bytes]
+OnChange = Callable[[StoreChanged], None]
 
 # How long a store remembers that a lease was settled. A settlement that may already have been applied must not be sent again later.
 SETTLED_SECONDS = 900.0

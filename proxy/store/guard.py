@@ -7,13 +7,14 @@ through and tells whether the store is back. Knows nothing of any implementation
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
+from proxy.store.breaker import Breaker
 from proxy.store.contract import (
     SETTLED_SECONDS,
     Account,
@@ -21,22 +22,23 @@ from proxy.store.contract import (
     Clock,
     Committed,
     Listing,
+    OnChange,
     Opened,
     Page,
+    PartUnavailable,
     Peeked,
     Reservation,
     Settlement,
     Store,
     Usage,
 )
+from proxy.store.deadline import within
 
 # Failed commits whose settlements are kept for a later delivery, and for how long: well within the time in which the store
 # still knows that it had applied one whose reply was lost.
 _MAX_OWED = 10_000
 _OWED_SECONDS = SETTLED_SECONDS - 60
 _SECRET_SECONDS = 10.0
-_BUSY_SECONDS = 0.02  # a timer that is later than that was kept waiting by this process's own work
-_MOST_PUT_OFF = 4
 _AT_ONCE = 64  # calls under way: a crowd waits for its turn here, on no deadline and without a connection for each
 
 _Answer = TypeVar("_Answer")
@@ -48,32 +50,6 @@ class _Owed:
     settlements: tuple[Settlement, ...]
     ttl: float
     since: float
-
-
-@contextlib.asynccontextmanager
-async def _within(seconds: float) -> AsyncIterator[None]:
-    """Raises `TimeoutError` after that long, in which this process had the time to hear an answer.
-
-    A crowd of requests can keep the event loop busy for longer than a deadline while answers lie in the sockets: that is no silence of the
-    store's. A deadline that is looked at too late is therefore put off by as much, a few times at most.
-    """
-    loop = asyncio.get_running_loop()
-    waiting: asyncio.TimerHandle
-
-    def look(put_off: int) -> None:
-        nonlocal waiting
-        late = loop.time() - waiting.when()
-        if late > _BUSY_SECONDS and put_off < _MOST_PUT_OFF:
-            waiting = loop.call_later(min(late, seconds), look, put_off + 1)
-        else:
-            scope.reschedule(loop.time())
-
-    async with asyncio.timeout(None) as scope:
-        waiting = loop.call_later(seconds, look, 0)
-        try:
-            yield
-        finally:
-            waiting.cancel()
 
 
 class GuardedStore:
@@ -89,7 +65,7 @@ class GuardedStore:
         *,
         timeout: float,
         clock: Clock,
-        on_change: Callable[[StoreChanged], None],
+        on_change: OnChange,
         fallback_secret: bytes,
         retry_after: float = 1.0,
     ) -> None:
@@ -98,10 +74,7 @@ class GuardedStore:
         self._clock = clock
         self._on_change = on_change
         self._fallback_secret = fallback_secret
-        self._retry_after = retry_after
-        self._cause: str | None = None
-        self._failed_at = 0.0
-        self._probing = False
+        self._breaker = Breaker(clock, retry_after)
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._secret: bytes | None = None
         self._secret_read_at = 0.0
@@ -112,7 +85,7 @@ class GuardedStore:
     @property
     def up(self) -> bool:
         """Whether the last call that was made got its answer."""
-        return self._cause is None
+        return self._breaker.cause is None
 
     async def secret(self) -> bytes:
         """The shared secret; the fallback while the store is away. Never raises.
@@ -194,42 +167,34 @@ class GuardedStore:
 
     async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
         async with self._turns:
-            probe = self._admit()  # after the wait: the store may have gone away meanwhile
+            breaker = self._breaker
+            probe = breaker.cause is not None  # after the wait: the store may have gone away meanwhile
+            if probe and not breaker.begin_probe():
+                raise StoreUnavailable(f"the session store is away ({breaker.cause}); it is tried again every {breaker.retry_after:g} s")
             try:
-                async with _within(self._timeout):
+                async with within(self._timeout):
                     answer = await call()
+            except PartUnavailable:
+                self._succeeded()  # the other parts answer
+                raise
             except Exception as error:
                 raise self._failed(error) from error
             finally:
                 if probe:
-                    self._probing = False
+                    breaker.end_probe()
             self._succeeded()
             return answer
 
-    def _admit(self) -> bool:
-        """Whether this call is the probe of a store that is away. Raises when it is away and it is not this call's turn."""
-        if self._cause is None:
-            return False
-        # A clock that was set back must not keep the store away: hence the lower end.
-        if self._probing or 0 <= self._clock() - self._failed_at < self._retry_after:
-            raise StoreUnavailable(f"the session store is away ({self._cause}); it is tried again every {self._retry_after:g} s")
-        self._probing = True
-        return True
-
     def _failed(self, error: Exception) -> StoreUnavailable:
         cause = type(error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error).__name__
-        went_away = self._cause is None
-        self._cause = cause
-        self._failed_at = self._clock()
-        if went_away:
+        if self._breaker.failed(cause):
             self._on_change(StoreChanged(up=False, cause=cause))
         if isinstance(error, TimeoutError):
             return StoreUnavailable(f"the session store did not answer within {self._timeout:g} s")
         return StoreUnavailable(f"the session store cannot be used ({cause})")
 
     def _succeeded(self) -> None:
-        if self._cause is not None:
-            self._cause = None
+        if self._breaker.succeeded():
             self._secret = None  # The store may have come back without its data: agree with the other replicas anew.
             self._on_change(StoreChanged(up=True))
         if self._owed and (self._delivery is None or self._delivery.done()):

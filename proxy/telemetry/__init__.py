@@ -111,6 +111,7 @@ class _ExchangeLine(_Line, tag="exchange_ended", kw_only=True):
 class _StoreChangedLine(_Line, tag="store_changed", kw_only=True):
     up: bool
     cause: str | None = None
+    node: str | None = None
 
 
 class _StoreFailedLine(_Line, tag="store_failed", kw_only=True):
@@ -219,16 +220,19 @@ class Telemetry:
             self._take(event)
 
     def _take(self, event: Event) -> None:
+        level: LogLevel
         match event:
             case ExchangeEnded():
                 self._count_judgement(event)
                 self._count_upstream(event)
                 self._log_exchange(event)
-            case StoreChanged(up, cause):
-                self._store_up.set(up)
+            case StoreChanged(up, cause, node):
+                (self._away.discard if up else self._away.add)(node)
+                self._store_up.set(not self._away)
                 if not up:
                     self._store_outages.inc()
-                self._write(_StoreChangedLine(ts=self._now(), level="info" if up else "warning", up=up, cause=cause or None))
+                level = "info" if up else "warning"
+                self._write(_StoreChangedLine(ts=self._now(), level=level, up=up, cause=cause or None, node=node or None))
             case StoreFailed(operation, cause):
                 self._store_errors[operation,].inc()
                 self._write(_StoreFailedLine(ts=self._now(), level="debug", operation=operation, cause=cause or None))
@@ -240,7 +244,7 @@ class Telemetry:
                 self._log_unjudged(event)
             case ConfigReloaded(outcome, cause):
                 self._reloads[outcome,].inc()
-                level: LogLevel = "warning" if cause else "info"
+                level = "warning" if cause else "info"
                 self._write(_ConfigReloadedLine(ts=self._now(), level=level, outcome=outcome, cause=cause or None))
             case OperatorActed():
                 self._operator_actions[event.action,].inc()
@@ -319,6 +323,7 @@ class Telemetry:
         self._in_flight = self._gauge(metrics.IN_FLIGHT)
         self._store_up = self._gauge(metrics.STORE_UP)
         self._store_up.set(1)
+        self._away: set[str] = set()  # of the store: a server of a cluster by its address, the whole as ""
         self._gauge(metrics.BUILD_INFO).labels(__version__).set(1)
 
     def _count_judgement(self, event: ExchangeEnded) -> None:

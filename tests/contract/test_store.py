@@ -27,7 +27,7 @@ async def test_secret_is_32_bytes_and_stays(store: Store) -> None:
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_secret_is_shared_by_replicas(servers: dict[str, Server], kind: str) -> None:
     """Two processes on one server agree, also when both ask first."""
-    replicas = [RedisStore(servers[kind].url, os.urandom, connect_timeout=5.0) for _ in range(4)]
+    replicas = [RedisStore(servers[kind].url, os.urandom, timeout=5.0) for _ in range(4)]
     secrets = await asyncio.gather(*(replica.secret() for replica in replicas))
     await asyncio.gather(*(replica.close() for replica in replicas))
 

@@ -156,7 +156,7 @@ def test_every_store_gives_the_same_answers(servers: dict[str, Server], kind: st
     """Any history of opens and commits reads the same in memory and on a server."""
     with asyncio.Runner() as runner:
         memory = MemoryStore(time.time, os.urandom)
-        server = RedisStore(servers[kind].url, os.urandom, connect_timeout=5.0)
+        server = RedisStore(servers[kind].url, os.urandom, timeout=5.0)
         names = itertools.count()
 
         @given(_histories)

@@ -229,9 +229,7 @@ async def compare(store: Store, model: Model) -> None:
 def test_ledgers_do_what_a_plain_model_foretells(servers: dict[str, Server], kind: str) -> None:
     """See above."""
     with asyncio.Runner() as runner:
-        store: Store = (
-            MemoryStore(time.time, os.urandom) if kind == "memory" else RedisStore(servers[kind].url, os.urandom, connect_timeout=5.0)
-        )
+        store: Store = MemoryStore(time.time, os.urandom) if kind == "memory" else RedisStore(servers[kind].url, os.urandom, timeout=5.0)
         names = itertools.count()
 
         @given(_work)

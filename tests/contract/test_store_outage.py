@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -16,7 +14,9 @@ from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
 from proxy.store import Account, Ceiling, Committed, GuardedStore, Listing, Reservation, Settlement, Store, Unit, open_store, wire
 from proxy.store.contract import TEAM_SECONDS
-from tests.servers import Server, free_port, missing, redis_server, valkey_server
+from tests.certificates import self_signed
+from tests.servers import Server, free_port, redis_server, valkey_server
+from tests.stores import until_up
 
 TTL = 3600.0
 
@@ -72,16 +72,6 @@ def call(lease: str) -> Reservation:
 async def write(store: Store, session: bytes, record: bytes, *leases: str) -> Committed:
     settlements = [Settlement(lease, 1, 100, 50, 4000) for lease in leases]
     return await store.commit(session, record=record, version=0, settlements=settlements, links=[b"link-" + session], ttl=TTL)
-
-
-async def until_up(store: GuardedStore, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return await store.ping()
-        except StoreUnavailable:
-            assert time.monotonic() < deadline, "the store did not come back"
-            await asyncio.sleep(0.01)
 
 
 async def until_connected(admin: "redis.Redis", connections: int, seconds: float = 20.0) -> None:
@@ -368,29 +358,30 @@ async def test_connections_are_bounded(admin: "redis.Redis", server: Server) -> 
     assert [answer.step for answer in answers] == [1] * 50
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """A key and a certificate for 127.0.0.1."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        missing("openssl on the PATH")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = [str(openssl), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    return key, certificate
-
-
 async def test_a_connection_may_be_encrypted(tmp_path: Path) -> None:
-    """`rediss://` checks the server's certificate against the authority it is told, and speaks TLS."""
-    key, certificate = self_signed(tmp_path)
+    """`rediss://` checks the server's certificate against the authority it is told, shows its own, and speaks TLS."""
+    certified = self_signed(tmp_path)
     port = free_port()
-    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key), "--tls-auth-clients", "no"]
-    with redis_server(*options):
-        trusting = opened_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}")
+    with redis_server("--tls-port", str(port), *certified.of_server):
+        trusting = opened_store(f"rediss://127.0.0.1:{port}?{certified.trusting}&{certified.showing}")
         opened = await trusting.open(b"session", call("a"), TTL)
         await trusting.close()
-        wary = opened_store(f"rediss://127.0.0.1:{port}")
-        with pytest.raises(StoreUnavailable):
-            await wary.ping()
+        for lacking in (certified.showing, certified.trusting):
+            wary = opened_store(f"rediss://127.0.0.1:{port}?{lacking}")
+            with pytest.raises(StoreUnavailable):
+                await wary.ping()
 
     assert opened.step == 1
+
+
+async def test_a_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
+    """Unless the URL says that names do not matter."""
+    certified = self_signed(tmp_path, host="DNS:elsewhere.example")
+    port = free_port()
+    with redis_server("--tls-port", str(port), *certified.of_server, "--tls-auth-clients", "no"):
+        url = f"rediss://127.0.0.1:{port}?{certified.trusting}"
+        with pytest.raises(StoreUnavailable):
+            await opened_store(url).ping()
+        lenient = opened_store(f"{url}&ssl_check_hostname=no")
+        await lenient.ping()
+        await lenient.close()

@@ -1,8 +1,10 @@
 """The chart: it renders with Helm 3 and 4 to what Kubernetes takes, its parts agree with each other, and a slip in a value is refused."""
 
 import copy
+import os
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from functools import reduce
 from importlib.metadata import version
@@ -14,6 +16,7 @@ import pytest
 import yaml
 
 from proxy.config import Config, load
+from proxy.store import open_store
 from tests.platform.charts import CASES, CHART, MAJORS, helm, only, refusal, render, schema, values, with_values
 
 OLDEST = "1.27"  # Chart.yaml's kubeVersion
@@ -181,18 +184,9 @@ def file_of(objects: list[Json]) -> str:
 
 
 OWN_FILE = [case for case in CASES if not values(case).get("existingConfigMap")]
-UNSPOKEN = {"sentinel-values", "cluster-values"}  # the chart is ahead of the store
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=pytest.mark.xfail(reason="the store has no such scheme yet", strict=True), id=case.stem)
-        if case.stem in UNSPOKEN
-        else pytest.param(case, id=case.stem)
-        for case in OWN_FILE
-    ],
-)
+@pytest.mark.parametrize("case", OWN_FILE, ids=lambda case: case.stem)
 def test_lastcall_takes_the_file_it_gets(case: Path) -> None:
     """With the ports that the container names, and sessions where the values say."""
     objects = render(*with_values(case))
@@ -200,7 +194,8 @@ def test_lastcall_takes_the_file_it_gets(case: Path) -> None:
     ports = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
 
     assert (config.server.port, config.server.metrics_port) == (ports["http"], ports.get("metrics"))
-    assert config.store.url.startswith(("redis://", "rediss://"))
+    assert config.store.url.startswith("redis")
+    open_store(config.store.url, clock=time.time, random_bytes=os.urandom, timeout=1.0)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@
 -- ARGV     1 lease
 -- Returns  nothing
 
+if redis.call('HEXISTS', ledger, 'hold ' .. ARGV[1]) == 0 then
+  return -- it never got here, or is over
+end
 life = counters(redis.call('HGET', ledger, 'life'))
 local member = release(ARGV[1])
 if string.sub(member, 1, 1) == '+' then

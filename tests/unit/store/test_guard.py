@@ -9,7 +9,7 @@ import pytest
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
 from proxy.store import Account, Amendment, Committed, GuardedStore, Listing, Mark, Opened, Page, Reservation, Settlement
-from proxy.store.contract import SETTLED_SECONDS
+from proxy.store.contract import SETTLED_SECONDS, PartUnavailable
 from proxy.store.memory import MemoryStore
 
 FALLBACK = b"f" * 32
@@ -228,6 +228,25 @@ async def test_any_failure_is_store_unavailable(guarded: Guarded, error: Excepti
     with pytest.raises(StoreUnavailable):
         await guarded.store.ping()
     assert not guarded.store.up
+
+
+async def test_a_part_that_is_away_is_no_store_that_is_away(guarded: Guarded) -> None:
+    """Whoever needs it is told, whoever does not is served; also when it is all that a probe finds."""
+
+    async def partly() -> None:
+        raise PartUnavailable("a part of the session store is away")
+
+    guarded.inner.mood = partly
+    with pytest.raises(PartUnavailable):
+        await guarded.store.ping()
+    assert (guarded.store.up, guarded.changes) == (True, [])
+
+    await guarded.fall()
+    guarded.inner.mood = partly
+    guarded.time.now += 1.0
+    with pytest.raises(PartUnavailable):
+        await guarded.store.ping()
+    assert [change.up for change in guarded.changes] == [False, True]
 
 
 async def test_one_probe_at_a_time(guarded: Guarded) -> None:

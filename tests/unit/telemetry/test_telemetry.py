@@ -107,6 +107,17 @@ def test_store_events_move_the_gauge_and_their_counters() -> None:
     ]
 
 
+def test_a_store_is_up_when_all_its_servers_are() -> None:
+    """Each server of a cluster that goes away is an outage of its own, told by its address."""
+    seen = after(StoreChanged(False, "TimeoutError", "10.0.0.1:6379"), StoreChanged(False, "TimeoutError", "10.0.0.2:6379"))
+    assert seen.moved() == {"store_outages_total{}": 2, "store_up{}": 0}
+    seen.telemetry.emit(StoreChanged(True, node="10.0.0.1:6379"))
+    assert seen.moved()["store_up{}"] == 0
+    seen.telemetry.emit(StoreChanged(True, node="10.0.0.2:6379"))
+    assert "store_up{}" not in seen.moved()
+    assert [(line["up"], line["node"][:8]) for line in seen.logged()] == [(up, f"10.0.0.{i}") for up in (False, True) for i in (1, 2)]
+
+
 def test_unjudged_requests_count_by_status_class() -> None:
     """Forwarded routes have one series for each class of status, and a line at debug level."""
     seen = after(UnjudgedEnded(204, 0.5), UnjudgedEnded(404, 0.5), log_level="debug")

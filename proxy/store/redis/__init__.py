@@ -1,31 +1,29 @@
-"""The shared store: Redis 7.0 or newer, or Valkey, over one set of connections; the only door to redis-py.
+"""The shared store: Redis 7.0 or newer, or Valkey, as one server, behind sentinels or as a cluster; the only door to redis-py.
 
 All keys of a ledger carry its key in braces, so that they share a cluster slot and each script touches one slot. Every decision
 falls inside a script, by the server's clock. Every command may be sent twice: a lease is reserved and settled once, and a record
-is compared before it is replaced. redis-py's connections are used without its client and pool, which cost more
-processor time than the rest of the call; so each round trip is one write and as many reads as commands.
+is compared before it is replaced. What commands say is in `wire`, which server hears them in `connections`, `sentinels` and `cluster`.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import hiredis
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import RedisError
 
+from proxy.addresses import Layout, names_several, place_of
 from proxy.errors import StoreUnavailable
-from proxy.store import wire
+from proxy.store import index, wire
 from proxy.store.contract import (
     Account,
     Amendment,
     Committed,
     Listing,
+    OnChange,
     Opened,
     Page,
+    PartUnavailable,
     Peeked,
     RandomBytes,
     Reservation,
@@ -33,36 +31,29 @@ from proxy.store.contract import (
     Usage,
 )
 from proxy.store.grant import lowered, opened, tight, to_undo
-from proxy.store.index import place_of
+from proxy.store.redis.cluster import Cluster
+from proxy.store.redis.connections import OneServer
+from proxy.store.redis.sentinels import Sentinels
+from proxy.store.redis.servers import Options, Servers
 from proxy.store.wire import Command
 
 _SECRET = b"lastcall:secret"
-_MAX_CONNECTIONS = 64
+
+_OF_THE_DEADLINE = 0.9  # for one server of a cluster, so that it is known which of them kept silent
 
 _Answer = TypeVar("_Answer")
 
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub takes tuples of one field only
-
 
 class RedisStore:
-    """A `Store` on a Redis server. Has no deadline of its own but for connecting: see `GuardedStore`.
+    """A `Store` on Redis servers. Has no deadline of its own but for connecting: see `GuardedStore`.
 
-    url: `redis://` or `rediss://` (TLS) as redis-py reads it; `?max_connections=` bounds the connections, 64 by default. Raises
-    ValueError or TypeError when it cannot be read. connect_timeout: seconds.
+    url: as `proxy.addresses` or redis-py has it. Raises ValueError or TypeError when it cannot be read. timeout: seconds. on_change: told
+    of single servers of a cluster that go away or come back.
     """
 
-    def __init__(self, url: str, random_bytes: RandomBytes, *, connect_timeout: float) -> None:
-        self._pool: ConnectionPool = ConnectionPool.from_url(
-            url,
-            max_connections=_MAX_CONNECTIONS,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=None,
-            socket_connect_timeout=connect_timeout,
-        )
-        self._new_connection()  # Tells now, not at the first call, whether the URL's options can be used.
-        self._slots = asyncio.Semaphore(self._pool.max_connections)
-        self._idle: list[AbstractConnection] = []
+    def __init__(self, url: str, random_bytes: RandomBytes, *, timeout: float, on_change: OnChange = lambda _: None) -> None:
+        self._servers = _servers_of(url, timeout, on_change)
+        self._undoing: set[asyncio.Task[None]] = set()
         self._secret = random_bytes(32)
 
     async def secret(self) -> bytes:
@@ -74,9 +65,19 @@ class RedisStore:
         """See `Store.find`. A link never outlives its session, so that whoever finds one needs no second look."""
         if not links:
             return None
+        if self._servers.several:
+            return await self._ask([(b"GET", wire.link_key(link)) for link in links], _first_of_several, spared=len(links))
         return await self._ask([(b"MGET", *map(wire.link_key, links))], _first)
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
+        try:
+            return await self._reserve(session, reservation, ttl)
+        except (StoreUnavailable, asyncio.CancelledError) as error:
+            if self._servers.several and reservation.accounts and not (isinstance(error, PartUnavailable) and not error.asked):
+                self._undo_beside(session, reservation)
+            raise
+
+    async def _reserve(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
         accounts = reservation.accounts
         commands = [wire.open_session(session, reservation, ttl)]
         commands += [wire.open_account(session, account, reservation, ttl) for account in accounts]
@@ -94,10 +95,21 @@ class RedisStore:
                 await self._ask([wire.undo(keys[place], reservation.lease) for place in places], list)
         return opened(wire.loaded(replies[0]), grants)
 
+    def _undo_beside(self, session: bytes, reservation: Reservation) -> None:
+        """Some servers may have granted what others did not answer: undo it where they can be reached. Elsewhere it ends with its lease."""
+        for key in (session, *(account.key for account in reservation.accounts)):
+            task = asyncio.create_task(self._undo(key, reservation.lease))
+            self._undoing.add(task)
+            task.add_done_callback(self._undoing.discard)
+
+    async def _undo(self, key: bytes, lease: str) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._ask([wire.undo(key, lease)], list)
+
     async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
         commands = [wire.renew_session(session, lease, expires_in)]
         commands += [wire.renew_account(session, account, lease, expires_in) for account in accounts]
-        return await self._ask(commands, all)
+        return await self._ask(commands, _all, spared=len(commands))
 
     async def commit(
         self,
@@ -113,18 +125,19 @@ class RedisStore:
         life = wire.milliseconds(ttl)
         # Links first: so the session, whose life the script renews after them, outlives them.
         commands: list[Command] = [(b"SET", wire.link_key(link), session, b"PX", life) for link in links]
-        commands += wire.commit_accounts(session, settlements, ttl)
         new = record is not None and version == 0
         if listing is not None and new:
             commands.append(wire.enlist(session, listing, ttl))
+        found_by = len(commands)  # what was settled stands without these
+        commands += wire.commit_accounts(session, settlements, ttl)
         commands.append(wire.commit_session(session, record, version, settlements, ttl, listed=listing is not None))
-        committed, unheard = await self._ask(commands, lambda replies: wire.committed(replies[-1]))
+        committed, unheard = await self._ask(commands, lambda replies: wire.committed(replies[-1]), spared=found_by)
         if unheard and listing is not None and not new:
-            await self._ask([wire.enlist(session, listing, ttl)], list)
+            await self._ask([wire.enlist(session, listing, ttl)], list, spared=1)
         return committed if committed.conflict else Committed(False, record, committed.version)
 
     async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
-        return await self._ask([wire.page(place_of(after), count, tenant, search)], lambda replies: wire.paged(replies[0]))
+        return await self._ask([wire.page(index.place_of(after), count, tenant, search)], lambda replies: wire.paged(replies[0]))
 
     async def peek(self, accounts: Sequence[Account]) -> list[Peeked | None]:
         if not accounts:
@@ -142,69 +155,23 @@ class RedisStore:
         return [row for day, reply in zip(days, replies, strict=True) for row in wire.usage_of(day, reply)]
 
     async def ping(self) -> None:
-        await self._ask([(b"PING",)], lambda replies: None)
-
-    async def close(self) -> None:
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
-
-    async def _ask(self, commands: list[Command], read: Callable[[list[Any]], _Answer]) -> _Answer:
-        """Send commands in one round trip and read their replies; whatever goes wrong is `StoreUnavailable`."""
         try:
-            replies = await self._exchange(commands)
-            known = next((at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)), len(replies))
-            if known < len(replies):  # from there on anew, since their order counts; what is done twice is done once
-                replies[known:] = await self._exchange([wire.in_full(command) for command in commands[known:]])
-            for reply in replies:
-                if isinstance(reply, ResponseError):
-                    raise reply
-            return read(replies)
-        except (RedisError, OSError, ValueError, TypeError) as error:
-            await self.close()  # The other connections may lead to the same dead or demoted server.
+            await self._servers.ping()
+        except (RedisError, OSError) as error:
             raise StoreUnavailable(f"the session store cannot be used: {type(error).__name__}") from error
 
-    async def _exchange(self, commands: list[Command]) -> list[Any]:
-        async with self._slots:
-            try:
-                return await self._attempt(commands)
-            except ConnectionLost:
-                await self.close()
-                return await self._attempt(commands)  # A server that was restarted meanwhile answers on a new connection.
+    async def close(self) -> None:
+        for task in self._undoing:
+            task.cancel()
+        await self._servers.close()
 
-    async def _attempt(self, commands: list[Command]) -> list[Any]:
-        connection = await self._connection()
+    async def _ask(self, commands: list[Command], read: Callable[[list[Any]], _Answer], *, spared: int = 0) -> _Answer:
+        """Send commands in one round trip and read their replies; whatever goes wrong is `StoreUnavailable`. spared: see `Servers.ask`."""
         try:
-            await connection.send_packed_command(b"".join(map(_pack, commands)))
-            replies = [await _reply(connection) for _ in commands]
-        except BaseException:
-            # Also on cancellation: the rest of the replies would answer the next caller.
-            await connection.disconnect(nowait=True)
-            raise
-        self._idle.append(connection)
-        return replies
-
-    async def _connection(self) -> AbstractConnection:
-        """An idle connection that is still good, else a new one."""
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_connected and not await connection.can_read():
-                return connection
-            await connection.disconnect(nowait=True)
-        connection = self._new_connection()
-        await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-        return connection
-
-    def _new_connection(self) -> AbstractConnection:
-        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-        return connection
-
-
-async def _reply(connection: AbstractConnection) -> Any:
-    """One reply; an error the server replied is a value here, because other replies follow it."""
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
+            return read(await self._servers.ask(commands, spared))
+        except (RedisError, OSError, ValueError, TypeError) as error:
+            await self._servers.failed()
+            raise StoreUnavailable(f"the session store cannot be used: {type(error).__name__}") from error
 
 
 def _secret(replies: list[Any]) -> bytes:
@@ -216,3 +183,32 @@ def _secret(replies: list[Any]) -> bytes:
 
 def _first(replies: list[Any]) -> bytes | None:
     return next((bytes(session) for session in replies[0] if session is not None), None)
+
+
+def _first_of_several(replies: list[Any]) -> bytes | None:
+    """As `_first`. One that cannot be had may be the one: those behind it must not be taken instead."""
+    for reply in replies:
+        if isinstance(reply, PartUnavailable):
+            raise reply
+        if reply is not None:
+            return bytes(reply)
+    return None
+
+
+def _all(replies: list[Any]) -> bool:
+    """Whether all say yes; each was asked, whoever else was away."""
+    for reply in replies:
+        if isinstance(reply, PartUnavailable):
+            raise reply
+    return all(replies)
+
+
+def _servers_of(url: str, timeout: float, on_change: OnChange) -> Servers:
+    if not names_several(url):
+        options = Options(url, timeout)
+        return OneServer(options.connection, options.most)
+    place = place_of(url)
+    options = Options(place.server_url, timeout)
+    if place.layout is Layout.SENTINEL:
+        return Sentinels(place, options)
+    return Cluster(place, options, deadline=_OF_THE_DEADLINE * timeout, on_change=on_change)

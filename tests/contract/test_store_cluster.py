@@ -1,0 +1,248 @@
+"""A Redis cluster: a server that is lost, hangs or is replaced, slots that move, and calls whose ledgers lie on several servers."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from proxy.errors import StoreUnavailable
+from proxy.events import StoreChanged
+from proxy.store import Account, Ceiling, GuardedStore, Listing, Settlement, Store, Unit, open_store
+from proxy.store.contract import PartUnavailable
+from tests.layouts import Cluster, client, redis_cluster, slot_of, until
+from tests.servers import free_port, redis_server
+from tests.stores import TTL, call, cost
+
+RECOVERY_SECONDS = 5.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with redis_cluster() as started:
+        yield started
+
+
+@pytest.fixture
+def changes() -> list[StoreChanged]:
+    return []
+
+
+@pytest.fixture
+async def store(cluster: Cluster, changes: list[StoreChanged]) -> AsyncIterator[GuardedStore]:
+    """As the proxy has it, with the deadline it has by default."""
+    opened = guarded(cluster.url, changes)
+    yield opened
+    await opened.close()
+
+
+def guarded(url: str, changes: list[StoreChanged]) -> GuardedStore:
+    inner = open_store(url, clock=time.time, random_bytes=os.urandom, timeout=0.25, on_change=changes.append)
+    return GuardedStore(inner, timeout=0.25, clock=time.monotonic, on_change=changes.append, fallback_secret=b"f" * 32)
+
+
+async def committed(store: Store, session: bytes, lease: str = "a") -> None:
+    await store.commit(session, record=b"record", version=0, settlements=[cost(lease)], links=(), ttl=TTL)
+
+
+async def until_open(store: Store, session: bytes, seconds: float = 30.0) -> None:
+    """Until that session is served again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            await store.peek([Account(session)])
+        except StoreUnavailable:
+            assert time.monotonic() < deadline, "not served again"
+            await asyncio.sleep(0.02)
+        else:
+            return
+
+
+async def until_held(store: Store, session: bytes, steps: int, seconds: float = 20.0) -> int:
+    """What calls under way hold, once it is that many steps or does not come to it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        (look,) = await store.peek([Account(session)])
+        held = look.ledger.reserved_steps if look else 0
+        if held == steps or time.monotonic() > deadline:
+            return held
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("end", ["kill", "pause"])
+async def test_a_lost_server_leaves_the_others_sessions_alone(
+    end: str, cluster: Cluster, store: GuardedStore, changes: list[StoreChanged]
+) -> None:
+    """Those on it pay one deadline, and are served again soon after it is back; the others notice nothing."""
+    here, there = cluster.key_on(1), cluster.key_on(2)
+    for session in (here, there):
+        await store.open(session, call("a"), TTL)
+        await committed(store, session)
+    lost = cluster.primaries[2]
+    getattr(lost, end)()
+    with pytest.raises(PartUnavailable, match=r"a part of the session store is away"):
+        await store.open(there, call("b"), TTL)
+    async with asyncio.timeout(10):  # a deadline for each would take 50 s
+        for i in range(200):
+            assert (await store.open(here, call(f"{i}"), TTL)).ledger.steps == 1
+            if i % 10 == 0:
+                with pytest.raises(PartUnavailable):
+                    await store.open(there, call("b"), TTL)
+    assert store.up
+    if end == "kill":
+        lost.start()
+    else:
+        lost.resume()
+    until(lambda: client(lost).cluster("info")["cluster_state"] == "ok")
+    back = time.monotonic()
+    await until_open(store, there)
+    recovered = time.monotonic() - back
+
+    assert (await store.open(there, call("c"), TTL)).ledger.steps == 1
+    assert recovered < RECOVERY_SECONDS
+    assert [(change.up, change.node) for change in changes] == [(False, f"127.0.0.1:{lost.port}"), (True, f"127.0.0.1:{lost.port}")]
+
+
+async def test_a_server_that_hangs_from_the_start_costs_the_others_nothing(cluster: Cluster) -> None:
+    """The slots are learnt from those that answer."""
+    cluster.primaries[2].pause()
+    try:
+        store = guarded(cluster.url, [])
+        await store.open(cluster.key_on(0), call("a"), TTL)
+        await store.close()
+    finally:
+        cluster.primaries[2].resume()
+
+
+async def test_a_call_that_is_granted_in_part_holds_nothing(cluster: Cluster, store: GuardedStore) -> None:
+    """A team's server is lost: its session's ledger lets go of the call, without waiting for the lease."""
+    session, team = cluster.key_on(1), Account(cluster.key_on(2), (Ceiling(Unit.STEPS, 9),), team=True)
+    await store.open(session, call("a", accounts=(team,)), TTL)
+    cluster.primaries[2].kill()
+    with pytest.raises(PartUnavailable) as unknown:
+        await store.open(session, call("b", accounts=(team,)), TTL)
+    held = await until_held(store, session, 1)
+    with pytest.raises(PartUnavailable) as known:
+        await store.open(session, call("c", accounts=(team,)), TTL)
+    with pytest.raises(PartUnavailable):
+        await store.renew(session, "a", [team], 60.0)
+    cluster.primaries[2].start()
+    await until_open(store, team.key)
+
+    assert held == 1
+    assert (unknown.value.asked, known.value.asked) == (True, False)
+    assert await store.renew(session, "a", [team], 60.0)
+
+
+async def test_what_is_owed_to_a_lost_server_is_delivered_once(cluster: Cluster, store: GuardedStore) -> None:
+    """And the session, whose server was there, is charged once too."""
+    session, team = cluster.key_on(1), Account(cluster.key_on(2), (), team=True)
+    await store.open(session, call("a", accounts=(team,)), TTL)
+    cluster.primaries[2].kill()
+    settlement = Settlement("a", 1, 100, 50, 4000, accounts=(team,))
+    with pytest.raises(PartUnavailable):
+        await store.commit(session, record=b"record", version=0, settlements=[settlement], links=(), ttl=TTL)
+    cluster.primaries[2].start()
+    await until_open(store, team.key)
+    await store.close()
+    paid = await store.peek([Account(session), team])
+
+    assert [look and (look.ledger.steps, look.ledger.tokens) for look in paid] == [(1, 150), (1, 150)]
+
+
+async def test_a_session_does_not_depend_on_where_it_is_found(cluster: Cluster, store: GuardedStore) -> None:
+    """Its links and its place in the index may lie on a lost server: it is settled all the same, and found by the links that are left."""
+    session = cluster.key_on(1)
+    links = [os.urandom(8) for _ in range(24)]
+    await store.find(links)
+    cluster.primaries[0].pause()
+    try:
+        done = await store.commit(
+            session, record=b"r", version=0, settlements=[cost("a")], links=links, ttl=TTL, listing=Listing("tenant", "label")
+        )
+        found = [await _found(store, link) for link in links]
+    finally:
+        cluster.primaries[0].resume()
+    await asyncio.gather(*(until_open(store, cluster.key_on(place)) for place in range(3)))
+
+    assert (done.conflict, done.version) == (False, 1)
+    assert {session, None} == set(found)
+    with_lost_first = sorted(links, key=lambda link: found[links.index(link)] is not None)
+    cluster.primaries[0].pause()
+    try:
+        with pytest.raises(PartUnavailable):
+            await store.find(with_lost_first)
+        assert await store.find(with_lost_first[::-1]) == session
+    finally:
+        cluster.primaries[0].resume()
+    await until_open(store, cluster.key_on(0))
+
+
+async def _found(store: Store, link: bytes) -> bytes | None:
+    """The session behind a link, None where it cannot be had."""
+    try:
+        return await store.find([link])
+    except PartUnavailable:
+        return None
+
+
+async def test_moving_slots_are_followed(cluster: Cluster, store: GuardedStore, changes: list[StoreChanged]) -> None:
+    """Half way its keys are out of reach; at their new server they are found before and after all know of it."""
+    session = cluster.key_on(1)
+    await store.open(session, call("a"), TTL)
+    await committed(store, session)
+    await store.open(session, call("b"), TTL)
+    source, target = client(cluster.primaries[1]), client(cluster.primaries[2])
+    slot = slot_of(session)
+    target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", cluster.ids[cluster.primaries[1].port])
+    source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", cluster.ids[cluster.primaries[2].port])
+    steps = []
+    keys = sorted(source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 10))
+    moving = ["MIGRATE", "127.0.0.1", cluster.primaries[2].port, "", 0, 5000, "KEYS"]
+    source.execute_command(*moving, keys[0])
+    with pytest.raises(PartUnavailable, match="moving"):
+        await store.open(session, call("c"), TTL)
+    source.execute_command(*moving, *keys[1:])
+    steps.append((await store.open(session, call("c"), TTL)).ledger)
+    for server in (cluster.primaries[2], cluster.primaries[1], cluster.primaries[0]):
+        client(server).execute_command("CLUSTER", "SETSLOT", slot, "NODE", cluster.ids[cluster.primaries[2].port])
+    steps.append((await store.open(session, call("d"), TTL)).ledger)
+
+    assert [(ledger.steps, ledger.reserved_steps) for ledger in steps] == [(1, 2), (1, 3)]
+    assert changes == []
+
+
+async def test_a_replica_takes_over(cluster: Cluster, store: GuardedStore, changes: list[StoreChanged]) -> None:
+    """Soon after it did, the sessions of the lost server are served, with what was settled; last, since it changes the cluster."""
+    session = cluster.key_on(0)
+    secret = await store.secret()
+    await store.open(session, call("a"), TTL)
+    await committed(store, session)
+    lost = cluster.primaries[0]
+    until(lambda: client(lost).execute_command("WAIT", 1, 100) == 1)
+    lost.kill()
+    with pytest.raises(PartUnavailable):
+        await store.open(session, call("b"), TTL)
+    await asyncio.to_thread(until, lambda: client(cluster.replica).info("replication")["role"] == "master")
+    promoted = time.monotonic()
+    await until_open(store, session)
+    recovered = time.monotonic() - promoted
+    opened = await store.open(session, call("c"), TTL)
+
+    assert (opened.record, opened.ledger.steps) == (b"record", 1)
+    assert await store.secret() == secret
+    assert recovered < RECOVERY_SECONDS
+    assert [change.up for change in changes] == [False, True]
+
+
+async def test_a_cluster_that_is_not_there_is_reported() -> None:
+    """Without the password."""
+    with redis_server() as alone:
+        for port in (alone.port, free_port()):
+            url = f"redis+cluster://:hunter2@127.0.0.1:{port}"
+            store = open_store(url, clock=time.time, random_bytes=os.urandom, timeout=1.0)
+            with pytest.raises(StoreUnavailable) as failure:
+                await store.ping()
+            await store.close()
+            assert "hunter2" not in failure.value.message
