@@ -4,6 +4,7 @@ Every step runs as in the proxy: a session is followed from turn to turn, so tha
 freshly loaded from what the turn before left, and the caches hold what that session put there.
 """
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +107,8 @@ def timings(lengths: Sequence[int] = CALLS) -> list[Timing]:
 
 
 def _timings(calls: int) -> list[Timing]:
+    gc.freeze()
+    gc.set_threshold(25_000, 20, 50)  # as `app` does
     scene, watch = Scene(calls), Stopwatch()
     for _ in scene.follow(Stopwatch()):
         pass  # the first conversation warms up

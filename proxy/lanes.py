@@ -11,16 +11,15 @@ from enum import Enum, auto
 import msgspec
 
 from proxy.effects import Offer
-from proxy.fingerprint import UNSEEN, Fingerprints
+from proxy.fingerprint import Fingerprints
 from proxy.known_clients import STRANGER, Known
-from proxy.models import Request, ToolCall, text_of
+from proxy.models import Request, text_of
 from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
-from proxy.results import compare, keep_arrived, keep_newest
-from proxy.state import LOST, Excused, Given, KeptCall, Lane, Node, Nudge, Record, Relapse, name_at, name_index
+from proxy.state import LOST, Excused, Given, Lane, Node, Nudge, Record, name_at
+from proxy.steps import join, kept_step
 from proxy.trail import (
     Entry,
     History,
-    Messages,
     Step,
     Trail,
     UserText,
@@ -91,8 +90,8 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     _lose_nudges(lane, request, history, prints)
     start = min(max(0 if whole else run, lane.since), len(history.messages))
     before = lane.before if current else []
-    steps = _join(record, lane, history, prints, start, before)
-    earlier = [_kept_step(record, node) for node in before]
+    steps = join(record, lane, history.messages, prints, start, before)
+    earlier = [kept_step(record, node) for node in before]
     frozen = _frozen(record, history, asker)
     excused: frozenset[int] = frozenset()
     if lane.excused:
@@ -330,52 +329,6 @@ def _lose_nudges(lane: Lane, request: Request, history: History, prints: Fingerp
 def _is_here(history: History, nudge: Nudge) -> bool:
     """Whether the results that hold a nudge are part of the request."""
     return nudge.message >= 0 and history.messages[nudge.message].last_item >= 0
-
-
-def _kept_step(record: Record, node: Node) -> Step:
-    calls = [Entry(kept.call, name_at(record, kept.name), kept.result, kept.flags, kept.error) for kept in node.calls]
-    return Step(tuple(calls), node.compacted)
-
-
-def _join(record: Record, lane: Lane, history: History, prints: Fingerprints, start: int, before: Iterable[Node]) -> list[Step]:
-    """Steps of the messages from `start` on; new messages and results are written into the lane.
-
-    before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
-    """
-    messages = history.messages
-    fresh = len(messages) - lane.offset - len(lane.nodes)
-    nodes = _nodes(record, lane, messages, start)
-    if messages.earlier:
-        keep_arrived(messages, nodes, prints)
-    elif nodes:
-        keep_newest(nodes, messages, start, prints, fresh=fresh)
-    others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
-    calls = [kept.call for node in nodes for kept in node.calls]
-    if others or len(set(calls)) < len(calls):
-        compare(nodes, others, messages, start, prints, fresh=fresh)
-    made = messages.made[len(messages) - len(nodes) :]
-    return [
-        Step(tuple([_entry(call, kept) for call, kept in zip(m, node.calls, strict=False)])) for m, node in zip(made, nodes, strict=True)
-    ]
-
-
-def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> list[Node]:
-    """What is kept of each message from `start` on; what is new is added to the lane."""
-    kept, offset = lane.nodes, lane.offset
-    kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
-    for node, message in zip(kept, messages.earlier[offset:], strict=False):
-        node.place, node.said = message.place, message.said
-    nodes = [Node(answer, []) for answer in messages.answers[start:offset]]  # older than what is kept
-    nodes += kept[max(start - offset, 0) : len(messages) - offset]
-    for node, fingerprints, made in zip(nodes, messages.fingerprints[start:], messages.made[start:], strict=True):
-        if len(node.calls) < len(fingerprints):
-            for call, fingerprint in list(zip(made, fingerprints, strict=True))[len(node.calls) :]:
-                node.calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
-    return nodes
-
-
-def _entry(made: ToolCall, kept: KeptCall) -> Entry:
-    return Entry(kept.call, made.name, kept.result, kept.flags, kept.error, made.arguments or None)
 
 
 # ---- answers that no history carries

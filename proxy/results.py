@@ -16,6 +16,7 @@ _LONGEST_COMPARED = 4_096  # bytes; longer answers to other arguments are the sa
 _COMPARED = 2  # earlier answers of a tool that a new one is compared with
 
 Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is kept of it
+Spot = tuple[int, int, KeptCall]  # its message, its place there, and what is kept of it
 
 
 def keep_newest(nodes: Sequence[Node], messages: Messages, start: int, prints: Fingerprints, *, fresh: int) -> None:
@@ -40,29 +41,34 @@ def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints
 
 
 def compare(
-    nodes: Sequence[Node], others: Sequence[KeptCall | Relapse], messages: Messages, start: int, prints: Fingerprints, *, fresh: int
+    nodes: Iterable[tuple[int, Node]], others: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints, *, fresh: int
 ) -> None:
     """Settles the results of calls that were made more than once, here or (others) where no history shows them any more.
 
-    What was settled with an earlier request stays: only calls that a new message made, or without a result yet, are looked at.
+    nodes: with the index of their message. What was settled with an earlier request stays: only calls that a new message made, or without a
+    result yet, are looked at.
     """
-    places: dict[int, list[tuple[int, int]]] = {}  # call -> (node, position)
+    places: dict[int, list[Spot]] = {}
     open_: set[int] = set()
-    settled = len(nodes) - max(fresh, 1)
-    for number, node in enumerate(nodes):
+    settled = len(messages) - max(fresh, 1)
+    for at, node in nodes:
         for position, kept in enumerate(node.calls):
-            places.setdefault(kept.call, []).append((number, position))
-            if number >= settled or kept.result == UNSEEN:
+            places.setdefault(kept.call, []).append((at, position, kept))
+            if at >= settled or kept.result == UNSEEN:
                 open_.add(kept.call)
     gone: dict[int, list[KeptCall | Relapse]] = {}
     for other in others:
         gone.setdefault(other.call, []).append(other)
     for call in open_:
-        at = places[call]
-        if len(at) > 1 or call in gone:
-            pairs = [(messages[start + number].calls[position], nodes[number].calls[position]) for number, position in at]
-            _record(pairs, prints, newest=False)
-            _settle(pairs, gone.get(call, []), prints)
+        spots = places[call]
+        if len(spots) > 1 or call in gone:
+            _record([(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result == UNSEEN], prints, newest=False)
+            _settle(spots, gone.get(call, []), messages, prints)
+
+
+def _shown(messages: Messages, spot: Spot) -> SeenCall:
+    at, position, _ = spot
+    return messages[at].calls[position]
 
 
 def _record(pairs: Iterable[Pair], prints: Fingerprints, *, newest: bool) -> None:
@@ -80,17 +86,18 @@ def _record(pairs: Iterable[Pair], prints: Fingerprints, *, newest: bool) -> Non
             kept.result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
 
 
-def _settle(pairs: Sequence[Pair], gone: Sequence[KeptCall | Relapse], prints: Fingerprints) -> None:
+def _settle(spots: Sequence[Spot], gone: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints) -> None:
     """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
 
     gone: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may end
     as a stop is remembered in the form that a later run can compare.
     """
-    alike = [*(kept for _, kept in pairs), *gone]
-    if len(pairs) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
+    alike = [*(kept for _, _, kept in spots), *gone]
+    if len(spots) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
         return
-    normal = {kept.result: prints.result(seen.content) for seen, kept in pairs if _at_hand(seen, kept, prints)}
-    for kept in alike:
+    by_bytes = [(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result != UNSEEN and not spot[2].result & 1]
+    normal = {kept.result: prints.result(seen.content) for seen, kept in by_bytes if _at_hand(seen, kept, prints)}
+    for kept in alike if normal else ():
         kept.result = normal.get(kept.result, kept.result)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from proxy.effects import Offer
 from proxy.fingerprint import UNSEEN, Fingerprints, packed
-from proxy.models import Item, Request, Role, ToolCall, text_of
+from proxy.models import Groundwork, Item, Request, Role, ToolCall, text_of
 from proxy.outcomes import FAILED, VOID
 
 STOP_MARK = "[lastcall stop]"
@@ -76,10 +76,10 @@ class Messages(Sequence[Message]):
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
     calls as they were made. fingerprints: theirs. line: `answers` as bytes. earlier: the first of them, of which only the last can have
-    results in the request.
+    results in the request. joined: what a record made of them.
     """
 
-    __slots__ = ("_read", "_starts", "answers", "earlier", "fingerprints", "items", "line", "made")
+    __slots__ = ("_read", "_starts", "answers", "earlier", "fingerprints", "items", "joined", "line", "made")
 
     items: Sequence[Item]
     answers: list[int]
@@ -104,6 +104,7 @@ class Messages(Sequence[Message]):
         if before is not None:
             starts, made, line = before._starts + starts, before.made + made, before.line + line
             answers, fingerprints = before.answers + answers, before.fingerprints + fingerprints
+        self.joined = Groundwork(before=before.joined.own if before is not None else None)
         self.items = items
         self._starts = starts
         self._read: dict[int, Message] = {}
