@@ -34,6 +34,11 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
     plain: bool = False
     quiet: bool = False
 
+    @property
+    def calm(self) -> bool:
+        """Whether the trail shows nothing but work."""
+        return self.plain and self.quiet
+
 
 def judged(policy: Policy, entry: Entry) -> bool:
     """Whether a call can be a repeat at all: exempt tools never are, finish tools only when they fail."""
@@ -83,12 +88,19 @@ def tally(trail: Trail, policy: Policy) -> Tally:
 
 
 def _is_quiet(trail: Trail, policy: Policy) -> bool:
-    lately = [entry for step in trail.steps[-LATELY:] for entry in step.calls]
-    if any([entry.flags & FAILED for entry in lately]) or any([entry.result == UNSEEN for entry in trail.newest]):
+    results: list[int] = []
+    names: set[str] = set()
+    for step in trail.steps[-LATELY:]:
+        for entry in step.calls:
+            if entry.flags & FAILED:
+                return False
+            if entry.result != UNSEEN:
+                results.append(entry.result)
+            names.add(entry.name)
+    if any([entry.result == UNSEEN for entry in trail.newest]):
         return False
-    results = [entry.result for entry in lately if entry.result != UNSEEN]
-    rung = policy.ladders[Reason.REPEATED_OUTPUT].least if Reason.REPEATED_OUTPUT in policy.ladders else NEVER
-    return len(results) - len(set(results)) + 2 < rung and not any([speaks(name) for name in {entry.name for entry in lately}])
+    ladder = policy.ladders.get(Reason.REPEATED_OUTPUT)
+    return len(results) - len(set(results)) + 2 < (NEVER if ladder is None else ladder.least) and not any([speaks(name) for name in names])
 
 
 def next_count(now: Tally, call: int) -> int:

@@ -6,7 +6,7 @@ each attempt) and nothing else, so that running it again on a newer record is al
 """
 
 from collections.abc import Iterable, Sequence
-from enum import Enum, auto
+from enum import IntEnum
 
 import msgspec
 
@@ -113,10 +113,12 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
 # ---- which lane
 
 
-class _Relation(Enum):
-    FORK = auto()
-    PREFIX = auto()
-    EXTENDS = auto()
+class _Relation(IntEnum):
+    """How a history goes with a lane, the closest last."""
+
+    FORK = 1
+    PREFIX = 2
+    EXTENDS = 3
 
 
 def _lane_of(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker) -> Lane:
@@ -129,7 +131,7 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
         if match is not None:
             depth, relation = match
             knows = lane.run < depth  # what its prefix did before a compaction
-            key = (lane.seed == history.seed, depth, relation.value, knows, lane.used)
+            key = (lane.seed == history.seed, depth, relation, knows, lane.used)
             if rank is None or key > rank:
                 best, rank = (lane, depth, relation), key
     if best is not None:
@@ -147,11 +149,13 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
 def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, _Relation] | None:
     if len(answers) < lane.offset:
         return None
-    shared = 0
-    for node, answer in zip(lane.nodes, answers[lane.offset :], strict=False):
-        if node.answer != answer:
-            break
-        shared += 1
+    kept = [node.answer for node in lane.nodes]
+    shown = answers[lane.offset : lane.offset + len(kept)]
+    shared = (
+        len(kept)
+        if kept == shown
+        else next((at for at, pair in enumerate(zip(kept, shown, strict=False)) if pair[0] != pair[1]), len(shown))
+    )
     if lane.offset and not shared:
         return None
     depth = lane.offset + shared

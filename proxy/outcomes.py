@@ -84,6 +84,10 @@ _ON_THE_WAY = r"(?:container)?creating|(?:pod)?initiali[sz]ing|terminating|start
 _STATUS_WORD = re.compile(rf"(?:\w{{1,30}}_)?(?:{_WORDS}|{_ON_THE_WAY})", re.IGNORECASE)
 _STATUS_KEY = re.compile(r"\w{0,30}(?:status|state|phase)", re.IGNORECASE)
 _COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.IGNORECASE | re.MULTILINE)
+_STATUS_WORDS = (
+    *("running", "pending", "progress", "queued", "waiting", "processing", "no new output"),
+    *("creating", "initiali", "terminating", "starting", "provisioning", "deploying", "activating", "building"),
+)  # one of them stands in whatever these lines and columns are
 _NESTED, _LONGEST_STATUS = 3, 2_000  # how deep, and in how long an object (characters), a status is looked for
 _NONE = re.compile(
     r"""\W{0,4}(?:
@@ -121,12 +125,13 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
     flags = BRIEF if len(text) <= _BRIEF and text.count("\n") < 2 else 0
     if tells:
         report = _report(text) if text.startswith("{") else None
-        failed = _failed(text, report)
+        ends = (text[:_HEAD] + "\n" + text[-_TAIL:]).lower() if report is None else ""
+        failed = _failed(text, ends, report)
         if failed is not None:
             return flags | FAILED | failed
         if marked:  # the client says so, not the text: where it is long, there is a report to read
             return flags | FAILED | (EXITED if len(text) > _LONG or text.count("\n") > _LINES else 0)
-        if _under_way(text, report):
+        if _under_way(text, ends, report):
             return flags | WAITING
     return flags | NOTHING if flags and _NONE.fullmatch(text) else flags
 
@@ -138,8 +143,11 @@ def _report(text: str) -> _Report | None:
         return None
 
 
-def _failed(text: str, report: _Report | None) -> int | None:
-    """None for a success. A program that ended with a status other than 0 is one that failed by its report, if there is any."""
+def _failed(text: str, ends: str, report: _Report | None) -> int | None:
+    """None for a success. A program that ended with a status other than 0 is one that failed by its report, if there is any.
+
+    ends: the text's, in small letters: most hold no word of what is looked for, which is seen at once.
+    """
     if report is not None:
         said = (report.success is False, report.ok is False, report.is_error is True, report.isError is True)
         if bool(report.error) or any(said) or report.status in ("error", "failed", "failure"):
@@ -148,7 +156,9 @@ def _failed(text: str, report: _Report | None) -> int | None:
         codes = (report.exit_code, report.exitCode, report.returncode, report.return_code, inner)
         code = next((code for code in codes if isinstance(code, int)), 0)
         return EXITED if code else None
-    return 0 if _complains(text) else _exited(text)
+    if _complains(text):
+        return 0
+    return _exited(text) if "exit" in ends or "code" in ends or "status" in ends else None
 
 
 def _complains(text: str) -> bool:
@@ -169,11 +179,13 @@ def _exited(text: str) -> int | None:
     return 0 if _complains(said) else EXITED
 
 
-def _under_way(text: str, report: _Report | None) -> bool:
+def _under_way(text: str, ends: str, report: _Report | None) -> bool:
     if report is not None:
         return len(text) <= _LONGEST_STATUS and _has_status(msgspec.json.decode(text), _NESTED)
     head = text[:_HEAD]
-    return any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)) or _UNDER_WAY.match(head) is not None
+    if any([word in ends for word in _STATUS_WORDS]) and any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)):
+        return True
+    return _UNDER_WAY.match(head) is not None
 
 
 def _has_status(said: Any, depth: int) -> bool:

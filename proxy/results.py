@@ -79,7 +79,7 @@ def _record(pairs: Iterable[Pair], prints: Fingerprints, *, newest: bool) -> Non
         kept.flags = read_outcome(seen.content, marked=seen.failed) | (VOID if is_void(seen.content) else 0)
         if kept.flags & FAILED:
             kept.error = prints.error(error_text(seen.content))
-        kept.sketch = sketch(seen.content)
+        kept.sketch = sketch(seen.content) if len(seen.content) <= _LONGEST_COMPARED else 0
         if newest or not is_stub(seen.content):
             kept.result = prints.raw_result(seen.content)
         else:  # cut before it was ever recorded: it equals nothing

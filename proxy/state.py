@@ -36,7 +36,7 @@ class KeptCall(msgspec.Struct, array_like=True, gc=False):
     sketch: int = 0
 
 
-class Node(msgspec.Struct, array_like=True):
+class Node(msgspec.Struct, array_like=True, gc=False):
     """One assistant message of a lane. compacted: the history before it was summarised away. place: where the upstream keeps it, 0 where
     it does not: the mark of a response or of a conversation. said: then also the mark of its text.
     """
@@ -48,7 +48,7 @@ class Node(msgspec.Struct, array_like=True):
     said: int = 0
 
 
-class Nudge(msgspec.Struct, array_like=True):
+class Nudge(msgspec.Struct, array_like=True, gc=False):
     """A nudge and where it stands, so that it can be said again in the same words at the same place.
 
     message: index of the assistant message whose last result carries it, or -1: then `item` is the user item. mark: identity of what
@@ -78,7 +78,7 @@ class Excused(msgspec.Struct, array_like=True, frozen=True, gc=False):
     at: int
 
 
-class Stop(msgspec.Struct, array_like=True):
+class Stop(msgspec.Struct, array_like=True, gc=False):
     """Why a run was stopped. limit: the rung. made: with the call that reached it, which else was withheld."""
 
     reason: Reason
@@ -89,7 +89,7 @@ class Stop(msgspec.Struct, array_like=True):
     made: bool = False
 
 
-class Lane(msgspec.Struct, array_like=True):
+class Lane(msgspec.Struct, array_like=True, gc=False):
     """One line of history inside a session.
 
     name: hash of the client's own lane id, 0 without one. head: identity of system text and tools. seed: of the first user text.
@@ -131,7 +131,7 @@ class Lane(msgspec.Struct, array_like=True):
     refused: list[int] = []
 
 
-class Given(msgspec.Struct, array_like=True):
+class Given(msgspec.Struct, array_like=True, gc=False):
     """An answer with calls that was delivered in full: to which history, when (epoch seconds), its calls, their names' indices.
 
     cut: it was not delivered in full after all; a marked retry that is takes its place. empty: it said nothing, which is remembered too.
@@ -145,14 +145,14 @@ class Given(msgspec.Struct, array_like=True):
     empty: bool = False
 
 
-class Relapse(msgspec.Struct, array_like=True):
+class Relapse(msgspec.Struct, array_like=True, gc=False):
     """A call that stopped a run, and the result it had: in a later run it gets less patience."""
 
     call: int
     result: int
 
 
-class Kept(msgspec.Struct, array_like=True):
+class Kept(msgspec.Struct, array_like=True, gc=False):
     """An answer that the upstream keeps and a client may go on from without sending it back.
 
     place: the mark of what the client goes on from. before: that of what the answer itself went on from, depth: how many messages there
@@ -176,7 +176,7 @@ class Kept(msgspec.Struct, array_like=True):
     owed: list[Owed] = []
 
 
-class Record(msgspec.Struct, array_like=True):
+class Record(msgspec.Struct, array_like=True, gc=False):
     """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
 
     noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the sessions above this one, the

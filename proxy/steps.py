@@ -71,17 +71,13 @@ def _joined(messages: Messages) -> Joined:
 
 
 def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
-    """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane.
-
-    The newest message is always among them, also where a history is sent again that ends before what is kept begins.
-    """
+    """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
     kept, offset = lane.nodes, lane.offset
     kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
     for node, message in zip(kept, messages.earlier[offset:], strict=False):
         node.place, node.said = message.place, message.said
-    first = max(start, min(offset, len(messages) - 1))
-    nodes = [Node(answer, []) for answer in messages.answers[first:offset]]
-    nodes += kept[max(first - offset, 0) : len(messages) - offset]
+    first = max(start, offset)
+    nodes = kept[first - offset : len(messages) - offset]
     for node, fingerprints, made in zip(nodes, messages.fingerprints[first:], messages.made[first:], strict=True):
         if len(node.calls) < len(fingerprints):
             for call, fingerprint in list(zip(made, fingerprints, strict=True))[len(node.calls) :]:

@@ -86,6 +86,7 @@ class Messages(Sequence[Message]):
     made: list[tuple[ToolCall, ...]]
     fingerprints: list[tuple[int, ...]]
     line: bytes
+    joined: Groundwork
     _starts: list[int]
 
     def __init__(
@@ -119,6 +120,11 @@ class Messages(Sequence[Message]):
 
     def __len__(self) -> int:
         return len(self._starts)
+
+    @property
+    def end(self) -> int:
+        """Index of the item behind the last message itself."""
+        return self._starts[-1] + 1 if self._starts else 0
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -298,8 +304,7 @@ def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints
 
 def _same(items: Sequence[Item], messages: Messages, seed: int, prints: Fingerprints) -> int:
     """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
-    tail = messages[-1].item + 1 if messages else 0
-    newest = [item.content for item in items[tail:] if item.role is not _SYSTEM]
+    newest = [item.content for item in items[messages.end :] if item.role is not _SYSTEM]
     return prints.digest(b"same", packed([seed]) + messages.line, *newest)
 
 

@@ -28,9 +28,13 @@ from proxy.turns import Turn
 
 
 class Detector(Protocol):
-    """Pure; `tally` is the count of `trail` under `policy`, made once for all detectors."""
+    """Pure; `tally` is the count of `trail` under `policy`, made once for all detectors.
+
+    calm: it may find something in a trail in which no call came back and nothing failed, too (`Tally.calm`).
+    """
 
     reason: Reason
+    calm: bool
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         """What the newest message of the trail, its results known, completes."""
@@ -95,6 +99,9 @@ def _text_finding(reason: Reason, count: int, last: Turn, policy: Policy) -> Fin
     return Finding(reason, last.tool, count, ladder.nudge_at, ladder.stop_at, frozenset({1 + list(Reason).index(reason)}))
 
 
-def active(policy: Policy) -> list[Detector]:
-    """Those with a ladder under the policy, in the order of the table."""
-    return [detector for detector in DETECTORS if detector.reason in policy.ladders]
+_CALM = tuple([detector for detector in DETECTORS if detector.calm])
+
+
+def active(policy: Policy, tally: Tally) -> list[Detector]:
+    """Those with a ladder under the policy that may find something, in the order of the table."""
+    return [detector for detector in (_CALM if tally.calm else DETECTORS) if detector.reason in policy.ladders]

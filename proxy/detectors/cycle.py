@@ -21,6 +21,7 @@ class Cycle:
     """Periods of 2 to `LONGEST` messages that hold at least two different calls."""
 
     reason = Reason.CYCLE
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         places = _places(trail, policy) if trail.newest and not tally.plain else []

@@ -13,6 +13,7 @@ class ParallelRepeat:
     """The largest number of equal calls in one message. The stop rung cuts the message there; it does not look at other messages."""
 
     reason = Reason.PARALLEL_REPEAT
+    calm = True
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         findings = self._findings(trail.steps[-1].calls if trail.steps else (), policy)

@@ -21,6 +21,7 @@ class Poll:
     """Counts what `counting` counts, for waiting calls; and the same call in a row with changing results."""
 
     reason = Reason.POLL
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         if tally.plain:

@@ -19,6 +19,7 @@ class RepeatedCall:
     """Counts what `counting` counts, for the calls of the newest message."""
 
     reason = Reason.REPEATED_CALL
+    calm = True
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         newest = () if tally.plain else trail.newest

@@ -19,6 +19,7 @@ class RepeatedError:
     """Messages with that complaint since the tool's last success and the last new change to the world."""
 
     reason = Reason.REPEATED_ERROR
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         if tally.quiet:

@@ -30,6 +30,7 @@ class RepeatedOutput:
     """Messages with that output since the last that told something new."""
 
     reason = Reason.REPEATED_OUTPUT
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         if tally.quiet:

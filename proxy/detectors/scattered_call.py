@@ -23,6 +23,7 @@ class ScatteredCall:
     """Occurrences within the window, each followed by something else before the next."""
 
     reason = Reason.SCATTERED_CALL
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         if tally.plain:

@@ -22,6 +22,7 @@ class ToolFailures:
     """Messages in a row all of whose calls failed."""
 
     reason = Reason.TOOL_FAILURES
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         if tally.quiet:

@@ -20,6 +20,7 @@ class UnknownTool:
     """Messages in a row with a call to a tool that is not there."""
 
     reason = Reason.UNKNOWN_TOOL
+    calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         if tally.quiet:

@@ -41,7 +41,7 @@ def admit(case: Case, spending: Spending) -> Admission:
         return _still_stopped(plan, place.lane.stop)
     plan = _weigh(plan, case, counts, spending)
     plan.armed = plan.serve is Serve.FORWARD and (
-        any(detector.armed(place.trail, counts, policy) for detector in active(policy)) or texts_armed(case.turns(), policy)
+        any([detector.armed(place.trail, counts, policy) for detector in active(policy, counts)]) or texts_armed(case.turns(), policy)
     )
     plan.edits = edits_of(plan, case, attempt=0)
     return plan
@@ -113,7 +113,7 @@ def _can_conclude(request: Request, policy: Policy) -> bool:
 def _look(plan: Admission, case: Case, counts: Tally) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
     place, policy = case.place, case.policy
-    findings = [f for detector in active(policy) for f in detector.seen(place.trail, counts, policy)]
+    findings = [f for detector in active(policy, counts) for f in detector.seen(place.trail, counts, policy)]
     findings += texts_seen(case.turns(), policy)
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]

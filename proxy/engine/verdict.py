@@ -88,7 +88,7 @@ def _coming(trail: Trail, choice: Choice, prints: Fingerprints, policy: Policy) 
 
 
 def _stops(trail: Trail, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:
-    found = [f for detector in active(policy) for f in detector.coming(trail, counts, entries, policy)]
+    found = [f for detector in active(policy, counts) for f in detector.coming(trail, counts, entries, policy)]
     return [finding for finding in found if finding.stops]
 
 

@@ -1,0 +1,73 @@
+"""A lane's steps, joined anew and taken over from the request before; what they say is tried in tests/unit/test_lanes.py."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from proxy.dialects import DIALECTS
+from proxy.growing import Readings
+from proxy.state import MAX_CALLS
+from tests.recorded import Recorded, shown
+from tests.transcripts import Turn, body, called, request, said, together, user
+
+CHAT = DIALECTS["/chat/completions"]
+LONG = "You are careful. " * 300  # a body that is worth finding again
+GO = user("go")
+
+
+class Twice:
+    """One session asked twice: by requests that go on from the one before, and by the same ones read alone."""
+
+    def __init__(self) -> None:
+        self._readings = Readings()
+        self.grown, self.alone = Recorded(), Recorded()
+
+    def ask(self, *turns: Turn) -> None:
+        raw = body(*turns, system=LONG)
+        for session, asked in ((self.grown, self._readings.read(CHAT, raw, "me")), (self.alone, request(*turns, system=LONG))):
+            session.take(asked, lane=0, named=True, retry=False, whole=False, busy=())
+        assert self.grown.place.trail == self.alone.place.trail
+        assert self.grown.data == self.alone.data
+
+
+def life(dice: random.Random, turns: int) -> Iterator[Turn]:
+    """What an agent does: now and then the same again, with the same result, one that only looks new, or a new one."""
+    for number in range(turns):
+        results = ["done", f"done in {dice.randrange(1, 9)}.5s", f"line {dice.randrange(5)}", "x" * dice.randrange(5)]
+        again = called(dice.choice("abc"), {"of": dice.randrange(12)}, dice.choice(results))
+        match dice.randrange(10):
+            case 0:
+                yield together(again, called("d", {"of": number}, "ok"))
+            case 1:
+                yield said("hm")
+            case 2 | 3 | 4:
+                yield again
+            case _:
+                yield called("e", {"of": number}, dice.choice(results))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_that_are_taken_over_are_those_that_would_be_made(seed: int) -> None:
+    """At every length, far beyond what a record keeps, and on the way back: a history that was sent before, or goes on elsewhere."""
+    dice, session = random.Random(seed), Twice()
+    turns = [GO, *life(dice, MAX_CALLS + 60)]
+
+    for end in range(1, len(turns), 3):
+        session.ask(*turns[: end + 1])
+        if dice.randrange(20) == 0:
+            session.ask(*turns[: end + 1])
+            session.ask(*turns[:end])
+            session.ask(*turns[:end], called("f", {"of": end}, "ok"))
+
+
+def test_calls_that_the_record_has_dropped_are_compared_when_they_come_back() -> None:
+    """The same call with the same result at both ends of a long run is no news, whatever the record kept of it."""
+    session = Twice()
+    turns: list[Turn] = [GO, called("a", {}, "took 1.5s"), *[called("b", {"of": number}, "ok") for number in range(MAX_CALLS + 10)]]
+    session.ask(*turns)
+    session.ask(*turns, called("a", {}, "took 2.5s"))
+
+    steps = session.grown.place.trail.steps
+    assert steps[0].calls[0].result == steps[-1].calls[0].result
+    assert shown(session.grown.place)[1] == "b?"
