@@ -5,6 +5,7 @@ error boundary is `Front.__call__`.
 """
 
 import asyncio
+import atexit
 import contextlib
 import gc
 import itertools
@@ -55,7 +56,7 @@ from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, Telemetry, registry_
 from proxy.tenants import Tenants
 from proxy.upstream import Target, proxy_from
 from proxy.upstream.http import Upstream, tls_of
-from proxy.workers import CONFIG_VARIABLE, Workers
+from proxy.workers import CONFIG_VARIABLE, Workers, end_with_supervisor
 
 SOURCE_VARIABLE = "LASTCALL_CONFIG_SOURCE"  # how `serve` tells its worker processes where to read again
 _GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, hardly ever a cycle
@@ -390,10 +391,11 @@ def serve(config: Config, source: Source, *, on_listening: Callable[[str], objec
 
 
 def _check_usable(config: Config) -> None:
-    """Raises `ConfigError` for what only shows outside the file: certificates and prices. Once, and not by every worker."""
+    """Raises `ConfigError` for what only shows outside the file: certificates, prices, the store's URL. Once, and not by every worker."""
     for name, upstream in config.upstreams.items():
         tls_of(_target(name, upstream, os.environ))
     _tenants(config)
+    open_store(config.store.url, clock=time.time, random_bytes=secrets.token_bytes, timeout=config.store.timeout)
 
 
 def _rereading(source: Source) -> Callable[[Config], Config | None]:
@@ -424,10 +426,13 @@ def _serve_workers(config: Config, source: Source, listeners: list[socket.socket
     with tempfile.TemporaryDirectory(prefix="lastcall-metrics-") as directory:
         os.environ[DIRECTORY_VARIABLE] = directory
         os.environ[SOURCE_VARIABLE] = source.dumped()
-        workers = config.server.workers
-        options = uvicorn.Config("proxy.app:from_environment", factory=True, workers=workers, **_uvicorn_options(config))
+        count = config.server.workers
+        options = uvicorn.Config("proxy.app:from_environment", factory=True, workers=count, **_uvicorn_options(config))
         with _metrics_of_workers(config, directory, metrics_listener):
-            Workers(options, listeners, config=config, reread=_rereading(source), watch=Watch(source)).run()
+            workers = Workers(options, listeners, config=config, reread=_rereading(source), watch=Watch(source))
+            workers.run()
+    if workers.failed:
+        raise ConfigError("a worker could not start; what it said of that stands above")
 
 
 @contextlib.contextmanager
@@ -449,6 +454,7 @@ def _metrics_of_workers(config: Config, directory: str, listener: socket.socket 
 def from_environment() -> FastAPI:
     """The application of a worker process, with the configuration `serve` resolved. Called once the worker can end in good order."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    end_with_supervisor()
     _log_what_libraries_say()
     source = load_source(os.environ.pop(SOURCE_VARIABLE))
     return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)), reread=_rereading(source))
@@ -457,6 +463,7 @@ def from_environment() -> FastAPI:
 def _log_what_libraries_say() -> None:
     """Their own handlers would wait for an error output that nobody reads, and everybody with them."""
     logging.basicConfig(level=logging.WARNING, handlers=[Handler(_LINES)])
+    atexit.register(_LINES.flush)  # what they say of a start that failed comes after everything that was to run
 
 
 def _uvicorn_options(config: Config) -> dict[str, Any]:

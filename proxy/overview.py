@@ -89,6 +89,9 @@ def _of_access(config: Config) -> Iterator[str]:
     if keyed and not config.teams and config.server.open and not is_loopback(config.server.host):
         yield f"server.open: whoever reaches {config.server.host} spends the key of upstream {keyed[0]}; add teams to ask for keys"
 
+    if config.server.admin_port is not None and config.server.admin_key is None:
+        yield f"server.admin_port: {config.server.admin_port} serves nothing without server.admin_key; `lastcall keygen` makes one"
+
 
 def _of_upstreams(config: Config) -> Iterator[str]:
     earlier: list[tuple[str, UpstreamConfig]] = []
@@ -105,7 +108,8 @@ def _of_upstreams(config: Config) -> Iterator[str]:
 
 def _of_the_store(config: Config) -> Iterator[str]:
     limits = [policy_of(config.policy).budgets, *(layered(Policy(), team.policy).budgets for team in config.teams.values())]
-    if config.store.failure_mode == "open" and not config.store.url.startswith("memory:") and any(one != Budgets() for one in limits):
+    limited = any(one != Budgets() for one in limits) or any(team.budgets for team in config.teams.values())
+    if config.store.failure_mode == "open" and not config.store.url.startswith("memory:") and limited:
         yield "store.failure_mode: open lets requests pass unlimited while the store is away; use closed where budgets must hold"
 
 

@@ -5,9 +5,12 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import parent_process, resource_tracker
+from multiprocessing.connection import wait
+from threading import Thread
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from proxy.config import Config, dump
@@ -42,6 +45,11 @@ class Workers(Multiprocess):
         self._watch = watch
         os.environ[CONFIG_VARIABLE] = dump(config)
 
+    @property
+    def failed(self) -> bool:
+        """Whether a worker could not start, which ends all of them."""
+        return any(process.exitcode == STARTUP_FAILURE for process in self.processes)
+
     def init_processes(self) -> None:
         resource_tracker.ensure_running()  # now: its start, which comes with the first worker, ends by letting SIGINT through
         with _held_back():
@@ -67,6 +75,18 @@ class Workers(Multiprocess):
             if process.pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGHUP)
+
+
+def end_with_supervisor() -> None:
+    """In a worker: once the supervisor is gone, however it ended, end in good order, so that its port is free again."""
+    supervisor = parent_process()
+    if supervisor is not None:
+        Thread(target=_end_after, args=(supervisor.sentinel,), name="supervisor", daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

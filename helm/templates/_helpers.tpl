@@ -14,6 +14,10 @@
 {{- end }}
 {{- end }}
 
+{{- define "lastcall.adminName" -}}
+{{- printf "%s-admin" (include "lastcall.fullname" . | trunc 57 | trimSuffix "-") }}
+{{- end }}
+
 {{- define "lastcall.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "lastcall.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -86,6 +90,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- if and (gt (int .Values.config.server.workers) 1) (not $shared) (not .Values.existingConfigMap) }}
 {{- fail "several workers share sessions only through Redis: set redis.existingSecret, redis.url or redis.hosts, or config.server.workers: 1" }}
+{{- end }}
+{{- if and .Values.config.server.admin_port (not .Values.config.server.admin_key) (not .Values.existingConfigMap) }}
+{{- fail "config.server.admin_port serves nothing without config.server.admin_key: give it the hash that `lastcall keygen` prints, or ${A_VARIABLE}" }}
 {{- end }}
 {{- if and (eq .Values.redis.mode "standalone") (gt (len .Values.redis.hosts) 1) }}
 {{- fail (printf "redis.hosts has %d entries; redis.mode: standalone takes one, sentinel and cluster several" (len .Values.redis.hosts)) }}

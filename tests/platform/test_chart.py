@@ -134,6 +134,9 @@ def test_the_readme_has_every_value() -> None:
         ("autoscaling.enabled=true", "10 replicas share sessions only through Redis"),
         ("config.server.workers=2", "several workers share sessions only through Redis"),
         ("config.server.host=127.0.0.1", "host"),
+        ("config.server.admin_port=4001", "admin_port serves nothing without config.server.admin_key"),
+        ("config.server.admin_key=hunter2", "admin_key"),
+        ("config.server.admin_port=admin", "admin_port"),
         ("redis.mode=sentinels", "redis"),
         ("redis.hosts={a,b}", "redis.hosts has 2 entries; redis.mode: standalone takes one"),
         ("redis.hosts={redis://a}", "redis"),
@@ -193,7 +196,8 @@ def test_lastcall_takes_the_file_it_gets(case: Path) -> None:
     config = config_of(objects)
     ports = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
 
-    assert (config.server.port, config.server.metrics_port) == (ports["http"], ports.get("metrics"))
+    server = config.server
+    assert (server.port, server.metrics_port, server.admin_port) == (ports["http"], ports.get("metrics"), ports.get("admin"))
     assert config.store.url.startswith("redis")
     open_store(config.store.url, clock=time.time, random_bytes=os.urandom, timeout=1.0)
 

@@ -15,12 +15,19 @@ from tests.platform.dashboards import DASHBOARDS, RULES
 Json = dict[str, Any]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+COMPONENT = "app.kubernetes.io/component"
 ALL_ON = CHART / "ci/everything-values.yaml"
 MONITORED = CHART / "ci/redis-secret-values.yaml"
 
 
 def kinds(objects: list[Json]) -> set[str]:
     return {one["kind"] for one in objects}
+
+
+def api_of(objects: list[Json]) -> Json:
+    """The Service of the API."""
+    (found,) = [one for one in objects if one["kind"] == "Service" and one["metadata"]["labels"].get(COMPONENT) != "admin"]
+    return found
 
 
 def selects(selector: Json, labels: Json) -> bool:
@@ -33,7 +40,8 @@ def test_everything_selects_the_pods(case: Path) -> None:
     objects = render(*with_values(case))
     deployment = only(objects, "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"]
-    selectors = [deployment["spec"]["selector"]["matchLabels"], only(objects, "Service")["spec"]["selector"]]
+    selectors = [deployment["spec"]["selector"]["matchLabels"]]
+    selectors += [one["spec"]["selector"] for one in objects if one["kind"] == "Service"]
     selectors += [one["spec"]["selector"]["matchLabels"] for one in objects if one["kind"] == "PodDisruptionBudget"]
     selectors += [one["spec"]["podSelector"]["matchLabels"] for one in objects if one["kind"] == "NetworkPolicy"]
     spread = deployment["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
@@ -47,14 +55,15 @@ def test_everything_selects_the_pods(case: Path) -> None:
 def test_every_port_leads_somewhere(case: Path) -> None:
     """From Ingress, route, monitor and policy to the Service, from there and from probes to the container."""
     objects = render(*with_values(case))
-    service = only(objects, "Service")
+    service = api_of(objects)
     pod = only(objects, "Deployment")["spec"]["template"]["spec"]
     (container,) = [one for one in pod["containers"] if one["name"] == "lastcall"]
     offered = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    led_to = [port["targetPort"] for one in objects if one["kind"] == "Service" for port in one["spec"]["ports"]]
     listened = {port["name"] for port in container["ports"]}
     probes = [container[name] for name in ("startupProbe", "livenessProbe", "readinessProbe") if name in container]
 
-    assert {port["targetPort"] for port in service["spec"]["ports"]} <= listened
+    assert sorted(led_to) == sorted(listened)
     assert {probe["httpGet"]["port"] for probe in probes} <= listened
     for one in objects:
         match one["kind"]:
@@ -75,11 +84,31 @@ def test_every_port_leads_somewhere(case: Path) -> None:
                 assert "replicas" not in only(objects, "Deployment")["spec"]
 
 
+def test_the_operators_port_has_a_service_of_its_own_that_nothing_exposes() -> None:
+    """Whatever the API's is: Ingress, route and load balancer lead to the API alone. A policy lets in those that are named, or nobody."""
+    objects = render(*with_values(ALL_ON))
+    (admin,) = [one for one in objects if one["kind"] == "Service" and one is not api_of(objects)]
+    policy = only(objects, "NetworkPolicy")["spec"]["ingress"]
+    closed = only(render(*with_values(ALL_ON), "--set", "networkPolicy.adminFrom=null"), "NetworkPolicy")["spec"]["ingress"]
+    monitored = only(objects, "ServiceMonitor")["spec"]["endpoints"]
+
+    assert (admin["metadata"]["name"], admin["spec"]["type"]) == ("demo-breaker-admin", "ClusterIP")
+    assert admin["spec"]["ports"] == [{"name": "admin", "port": 8082, "targetPort": "admin"}]
+    assert (api_of(objects)["spec"]["type"], [port["name"] for port in api_of(objects)["spec"]["ports"]]) == (
+        "LoadBalancer",
+        ["http", "metrics"],
+    )
+    assert {"ports": [{"port": "admin"}], "from": [{"podSelector": {"matchLabels": {"role": "operator"}}}]} in policy
+    assert {port["port"] for rule in closed for port in rule["ports"]} == {"http", "metrics"}
+    assert [endpoint["port"] for endpoint in monitored] == ["metrics"]
+    assert sum(one["kind"] == "Service" for one in render()) == 1
+
+
 @every_case
 def test_the_test_asks_what_is_served(case: Path) -> None:
     """`helm test` goes to the Service's ports."""
     objects = render(*with_values(case))
-    service = only(objects, "Service")
+    service = api_of(objects)
     offered = {port["port"] for port in service["spec"]["ports"]}
     asked = [one for one in only(objects, "Pod")["spec"]["containers"][0]["command"] if one.startswith("http")]
     parts = [re.fullmatch(r"http://([\w-]+):(\d+)/(\w+)", url) for url in asked]

@@ -102,6 +102,8 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
             (self.listener,) = sockets
             ran.servers.append(self)
 
+        failed = False
+
         def run(self) -> None:
             self.listener.close()
             ran.environ = dict(os.environ)
@@ -147,6 +149,20 @@ def test_workers_are_handed_the_configuration_and_a_place_for_metrics(ran: Ran) 
     assert not os.path.exists(ran.environ[DIRECTORY_VARIABLE])
     assert load_source(ran.environ[SOURCE_VARIABLE]) == SOURCE
     assert dump(supervisor.reloads["config"]) == dump(load(text, {}))
+
+
+def test_a_worker_that_cannot_start_is_no_success(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever started it is told so by the exit status, and not that it has ended well."""
+    monkeypatch.setattr("proxy.app.Workers.failed", True)
+    with pytest.raises(ConfigError, match="a worker could not start"):
+        ran.serve("{server: {workers: 2, port: 0}, store: {url: 'redis://127.0.0.1:1/0'}}")
+
+
+def test_a_store_that_cannot_be_had_stops_it_before_it_listens(ran: Ran) -> None:
+    """By its URL alone: nobody connects yet."""
+    with pytest.raises(ConfigError, match=r"store\.url: not a usable Redis URL"):
+        ran.serve("store: {url: 'redis://127.0.0.1:1/0?bogus=1'}")
+    assert (ran.servers, ran.listened) == ([], [])
 
 
 def test_a_worker_takes_its_configuration_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:

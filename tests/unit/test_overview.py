@@ -83,6 +83,11 @@ def test_nothing_is_said_where_nothing_surprises(text: str) -> None:
             "upstreams.b: never reached, since a before",
         ),
         ("upstreams: {a: {base_url: 'https://h/v1', verify: false}}", "upstreams.a.verify: false lets anybody on the way"),
+        ("server: {admin_port: 4001}", "server.admin_port: 4001 serves nothing without server.admin_key"),
+        (
+            f"{KEYED}store: {{url: 'redis://h'}}\nteams: {{red: {{{RED}, budgets: [{{steps: 5, per: day}}]}}}}",
+            "store.failure_mode: open lets requests pass unlimited",
+        ),
         ("store: {url: 'redis://h'}\npolicy: {budgets: {steps: 0}}", "store.failure_mode: open lets requests pass unlimited"),
         (
             f"{KEYED}store: {{url: 'redis://h'}}\nteams: {{red: {{{RED}, policy: {{budgets: {{tokens: 5}}}}}}}}",

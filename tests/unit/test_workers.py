@@ -6,18 +6,21 @@ import subprocess
 import sys
 from multiprocessing import resource_tracker
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import SIGNALS
 
+from proxy import workers
 from proxy.config import Config, dump
 from proxy.errors import ConfigError
 from proxy.source import Source, Watch
-from proxy.workers import CONFIG_VARIABLE, Workers
+from proxy.workers import CONFIG_VARIABLE, Workers, end_with_supervisor
 
 LOOK = "import signal; print({signal.SIGINT, signal.SIGHUP} <= signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
@@ -98,6 +101,31 @@ def test_sighup_tells_every_worker_and_later_ones_get_what_is_valid_now(supervis
 
     supervised.supervisor.handle_hup()
     assert supervised.asked == [supervised.config, supervised.reread]
+
+
+def test_a_worker_that_could_not_start_is_known_afterwards(supervised: Supervised) -> None:
+    """One that died later, or lives, is no such failure."""
+    codes = cast(Any, supervised.supervisor.processes)
+    for one, code in zip(codes, (None, 0, -9, 1), strict=True):
+        one.exitcode = code
+    assert not supervised.supervisor.failed
+    codes[2].exitcode = STARTUP_FAILURE
+    assert supervised.supervisor.failed
+
+
+def test_a_worker_ends_when_its_supervisor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In good order, as if it had been told; without a supervisor there is nothing to wait for."""
+    told: SimpleQueue[tuple[int, int]] = SimpleQueue()
+    monkeypatch.setattr(os, "kill", lambda pid, number: told.put((pid, number)))
+    monkeypatch.setattr(workers, "parent_process", lambda: None)
+    end_with_supervisor()
+    here, there = os.pipe()
+    monkeypatch.setattr(workers, "parent_process", lambda: SimpleNamespace(sentinel=here))
+    end_with_supervisor()
+    assert told.empty()
+    os.close(there)
+    assert told.get(timeout=5) == (os.getpid(), signal.SIGTERM)
+    os.close(here)
 
 
 @pytest.mark.parametrize("outcome", [None, ConfigError("policy: no")])
