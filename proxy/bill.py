@@ -14,10 +14,10 @@ from proxy.events import StoreFailed, StoreOperation
 from proxy.family import Family, Line
 from proxy.identity import Identity, Keys
 from proxy.leases import Leases
-from proxy.metering import Charge, Meter, cost_of
+from proxy.metering import Charge, Meter, amounts_of, cost_of
 from proxy.models import Allowance, Usage
 from proxy.policy import Budgets
-from proxy.prices import Price
+from proxy.prices import Price, unit_cost
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
 from proxy.state import dump, load
@@ -62,7 +62,8 @@ class Bill:
             return self._settled
         self.usage, self.estimated = cost_of(self._meter, self.charge), self._meter.usage is None
         purse = self.purse if completed else _uncounted(self.purse)
-        settlement = purse.settlement(self.lease, self.usage, completed=completed, body_bytes=0)
+        beside = 0 if purse.price is None else unit_cost(purse.price.units, amounts_of(self._meter, self.charge), told=not self.estimated)
+        settlement = purse.settlement(self.lease, self.usage, completed=completed, body_bytes=0, beside=beside)
         self.cost = settlement.cost
         return self._end(settlement)
 
@@ -197,10 +198,12 @@ class _Payers(msgspec.Struct, frozen=True, gc=False):
 
     def reservation(self, bill: Bill) -> Reservation:
         """The worst case of the call."""
-        bound, purse = bill.charge.bound, bill.purse
+        bound, tier, purse = bill.charge.bound, bill.charge.tier, bill.purse
+        beside = 0 if purse.price is None else unit_cost(purse.price.units, bill.charge.most, told=False)
         if self.identity.session is None:
-            return purse.holding(bill.lease, 0, bound, bound.input_bound)
-        return purse.holding(bill.lease, 0, bound, bound.input_bound + _BEYOND, self.budgets, self.identity.tighten)
+            return purse.holding(bill.lease, 0, bound, bound.input_bound, tier=tier, beside=beside)
+        size, tighten = bound.input_bound + _BEYOND, self.identity.tighten
+        return purse.holding(bill.lease, 0, bound, size, self.budgets, tighten, tier=tier, beside=beside)
 
 
 def _uncounted(purse: Purse) -> Purse:

@@ -3,6 +3,7 @@
 Nothing is changed in such a request, so its output cannot be bounded from here: what it may produce is reserved whole.
 """
 
+import math
 import re
 from typing import Any
 
@@ -10,20 +11,30 @@ import msgspec
 
 from proxy.budgets import ATTACHMENT_TOKENS, BYTES_PER_TOKEN, LARGEST_OUTPUT, TEMPLATE_TOKENS, Estimate
 from proxy.dialects import chat_answer, responses_answer
-from proxy.dialects.raw_json import FIELDS, UNREADABLE, plain, present, read, whole
+from proxy.dialects.raw_json import FIELDS, UNREADABLE, plain, present, read, text, whole
 from proxy.models import Usage
+from proxy.prices import Amounts
 
 LEAST_TOKENS = 256  # input that a JSON request is charged at least, where its answer reports no usage
 UNREPORTED_TOKENS = 1_024  # the same for any other request (a file, a recording, a picture) and for one without a body
 _BYTES_PER_HEARD_TOKEN = 32  # speech takes 75 bytes a token in the tightest codec, and a form holds some text beside it
 _USUAL_OUTPUT = 16_384  # an answer's, where the request sets no limit: speech, a transcript, a picture and its drafts
 _OUTPUT = {"/embeddings": 0, "/moderations": 0, "/rerank": 0, "/completions": LARGEST_OUTPUT}  # by the end of the path
+_PICTURES = ("/images/generations", "/images/edits", "/images/variations")
+_MOST_PICTURES = 1_000  # that one request asks for
+_TIGHTEST_SECOND, _USUAL_SECOND = 750, 4_000  # bytes of speech: in the tightest codec, and as it is mostly sent
+_SLOW_SPEECH, _USUAL_SPEECH = 8, 15  # characters read out in a second
+_LONGEST_FILM, _USUAL_FILM = 20, 4  # seconds, where a request does not say
 _MOST_ASKED = 1 << 40  # tokens: no request means more, and sums stay whole numbers everywhere
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _FREE = re.compile(r".*/(?:count_tokens|input_tokens|cancel)", re.DOTALL)
 _STORED = re.compile(r"/(?:files|uploads|batches|messages/batches|vector_stores|containers|fine_tuning)(?:/.*)?", re.DOTALL)
-_FORM_FIELD = re.compile(rb'name\s*=\s*["\']?model["\']?[ \t]*(?:;[^\r\n]*)?\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)', re.IGNORECASE)
+_FIELD = rb'name\s*=\s*["\']?%b["\']?[ \t]*(?:;[^\r\n]*)?\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)'
+_FORM_FIELD = re.compile(_FIELD % b"model", re.IGNORECASE)
+_FORM_FIELDS = tuple(re.compile(_FIELD % name, re.IGNORECASE) for name in (b"n", b"size", b"quality", b"seconds"))
+_LONGEST_WORD = 32  # characters
+_NO_AMOUNTS = Amounts()
 _IN_FORM = re.compile(rb"content-disposition:", re.IGNORECASE)
 # Other ways to write a field's name, by which a server may find a model that is not found here (RFC 8187, RFC 9110 section 5.6.4).
 _ODD_FIELD = re.compile(rb'content-disposition:[^\r\n]*(?<!file)name(?:\*|\s*=\s*"[^"\r\n]*\\)', re.IGNORECASE)
@@ -38,17 +49,31 @@ class _Wish(msgspec.Struct, gc=False):
     n: Any = None
     best_of: Any = None
     prompt: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    size: Any = None
+    quality: Any = None
+    seconds: Any = None
+    service_tier: Any = None
 
 
 _WISH = msgspec.json.Decoder(_Wish)
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
-    """model: the one that the request names, "" for none. bound: the most that it may cost. least: its input where no usage is reported."""
+    """model: the one that the request names, "" for none. bound: the most that it may cost. least: its input where no usage is reported.
+
+    most, usual: what is paid beside tokens, at most and where the answer does not say. size, quality: of the pictures that are asked for,
+    tier: the service tier, "" without a wish.
+    """
 
     model: str
     bound: Estimate
     least: int
+    most: Amounts = Amounts()
+    usual: Amounts = Amounts()
+    size: str = ""
+    quality: str = ""
+    tier: str = ""
 
 
 def is_charged(method: str, path: str) -> bool:
@@ -68,11 +93,42 @@ def charge_of(path: str, body: bytes, content_type: str) -> Charge:
     model = next(iter(models_named(body, content_type) or ()), "")
     wish = _wish(body)
     if wish is None:
-        attached = 2 * ATTACHMENT_TOKENS
-        return Charge(model, _bound(len(body) // _BYTES_PER_HEARD_TOKEN + TEMPLATE_TOKENS, attached, _USUAL_OUTPUT), UNREPORTED_TOKENS)
-    prompts = _prompts(bytes(wish.prompt))
-    bound = _bound(len(body) + TEMPLATE_TOKENS * prompts, 0, _output(path, wish, prompts))
-    return Charge(model, bound, max(-(-len(body) // BYTES_PER_TOKEN), LEAST_TOKENS))
+        n, size, quality, seconds = (_in_form(body, field) for field in _FORM_FIELDS)
+        wish, least = _Wish(n=n, size=size, quality=quality, seconds=seconds), UNREPORTED_TOKENS
+        bound = _bound(len(body) // _BYTES_PER_HEARD_TOKEN + TEMPLATE_TOKENS, 2 * ATTACHMENT_TOKENS, _USUAL_OUTPUT)
+    else:
+        prompts, least = _prompts(bytes(wish.prompt)), max(-(-len(body) // BYTES_PER_TOKEN), LEAST_TOKENS)
+        bound = _bound(len(body) + TEMPLATE_TOKENS * prompts, 0, _output(path, wish, prompts))
+    size, quality, tier = (text(value) or "" for value in (wish.size, wish.quality, wish.service_tier))
+    return Charge(model, bound, least, *_amounts(path, wish, len(body)), size[:_LONGEST_WORD], quality[:_LONGEST_WORD], tier)
+
+
+def _amounts(path: str, wish: _Wish, size: int) -> tuple[Amounts, Amounts]:
+    """What a request asks for of things that are paid by the piece, at most and usually. size: of its body, in bytes."""
+    if path.endswith(_PICTURES):
+        pictures = Amounts(pictures=min(max(_number(wish.n) or 1, 1), _MOST_PICTURES))
+        return pictures, pictures
+    if path.endswith("/audio/speech"):
+        said = len(text(plain(wish.input)) or "")
+        return Amounts(0, -(-said // _SLOW_SPEECH), said), Amounts(0, -(-said // _USUAL_SPEECH), said)
+    if "/audio/" in path:
+        return Amounts(seconds=-(-size // _TIGHTEST_SECOND)), Amounts(seconds=-(-size // _USUAL_SECOND))
+    if path.endswith("/videos"):
+        stated = _number(wish.seconds)
+        return Amounts(seconds=_LONGEST_FILM if stated is None else stated), Amounts(seconds=_USUAL_FILM if stated is None else stated)
+    return _NO_AMOUNTS, _NO_AMOUNTS
+
+
+def _number(value: object) -> int | None:
+    """A whole number, as such or in words of digits, as forms have it."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else None
+    return whole(value)
+
+
+def _in_form(body: bytes, field: re.Pattern[bytes]) -> str | None:
+    found = field.search(body)
+    return None if found is None else found[1].decode("utf-8", "replace")
 
 
 def models_named(body: bytes, content_type: str) -> list[str] | None:
@@ -135,13 +191,15 @@ _TEXTS = {b"text", b"content"}
 class Meter:
     """Reads an answer as it passes, JSON or a stream of events with JSON in it, in pieces of any size. Never raises on any bytes.
 
-    usage: what it reported, None so far. text_bytes: of what a model wrote in it. Keeps no more of the answer than a usage object and
-    the keys that lead to where it stands.
+    usage: what it reported, None so far. seconds: of sound, likewise. text_bytes: of what a model wrote in it. Keeps no more of the answer
+    than a usage object, the service tier, and the keys that lead to where they stand.
     """
 
     def __init__(self) -> None:
         self.usage: Usage | None = None
+        self.seconds: int | None = None
         self.text_bytes = 0
+        self._tier = ""
         self._forget()
 
     def _forget(self) -> None:
@@ -209,6 +267,8 @@ class Meter:
                 self._string = bytearray()
             case b'"':
                 self._last, self._string = bytes(self._string or b""), None
+                if self._key == b"service_tier" and len(self._within) == 1:
+                    self._note_tier(self._last.decode("utf-8", "replace"))
             case b":":
                 self._key = self._last
             case b",":
@@ -239,15 +299,37 @@ class Meter:
 
     def _end_usage(self, rest: bytes) -> None:
         raw, self._kept = bytes(self._kept or b"") + rest, None
-        self.usage = _usage(raw) or self.usage
+        found = _usage(raw, self._tier)
+        if found is not None:
+            self.usage = found
+        else:
+            self.seconds = _seconds(raw) or self.seconds
+
+    def _note_tier(self, tier: str) -> None:
+        """It may stand before the usage or behind it."""
+        self._tier = tier
+        if self.usage is not None:
+            self.usage = msgspec.structs.replace(self.usage, tier=tier)
 
 
-def _usage(raw: bytes) -> Usage | None:
+def _usage(raw: bytes, tier: str) -> Usage | None:
     """The tokens of a usage object in any of the spellings; None when it holds none."""
-    found = chat_answer.read_usage(raw) or responses_answer.read_usage(raw)
+    found = chat_answer.read_usage(raw, tier) or responses_answer.read_usage(raw, tier)
     if found is None and present(raw) and isinstance(value := plain(raw), dict) and (total := whole(value.get("total_tokens"))) is not None:
-        found = Usage(total)
+        found = Usage(total, tier=tier)
     return found
+
+
+def _seconds(raw: bytes) -> int | None:
+    """Of a usage object that counts in them, rounded up."""
+    value = plain(raw)
+    seconds = value.get("seconds") if isinstance(value, dict) else None
+    return math.ceil(seconds) if isinstance(seconds, int | float) and 0 <= seconds < _MOST_ASKED else None
+
+
+def amounts_of(meter: Meter, charge: Charge) -> Amounts:
+    """What of a call is paid beside its tokens: as its answer reported, else what such a request usually comes to."""
+    return charge.usual if meter.seconds is None else msgspec.structs.replace(charge.usual, seconds=meter.seconds)
 
 
 def cost_of(meter: Meter, charge: Charge) -> Usage:

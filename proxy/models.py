@@ -114,6 +114,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     is new. conversation: it is a conversation, which the answer joins. kept: the upstream keeps the answer, so that a request may go on
     from it. hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
     attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
+    tier: the service tier that it asks for, "" without a wish.
     elements: of the body's list that the items were read from. groundwork: see there; of no meaning for what the request says.
     """
 
@@ -133,6 +134,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     goes_on_from: str | None = None
     conversation: bool = False
     kept: bool = False
+    tier: str = ""
     elements: int = 0
     groundwork: Groundwork = msgspec.field(default_factory=Groundwork)
 
@@ -196,7 +198,8 @@ class Edits(msgspec.Struct, frozen=True, gc=False):
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one upstream call. input_tokens: all that was read, whatever a provider calls its input; cached and written (to the
-    provider's cache, which costs more) are disjoint parts of it. reasoning ⊆ output.
+    provider's cache, which costs more) are disjoint parts of it, kept ⊆ written those that stay there for an hour. reasoning ⊆ output.
+    audio_…, image_…: parts of their side that are sound and pictures. tier: the service tier that it was served in, "" where nobody says.
     """
 
     input_tokens: int = 0
@@ -204,6 +207,12 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     written_tokens: int = 0
+    kept_tokens: int = 0
+    audio_input: int = 0
+    audio_output: int = 0
+    image_input: int = 0
+    image_output: int = 0
+    tier: str = ""
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):

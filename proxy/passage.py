@@ -149,7 +149,7 @@ class Passage:
     async def _opened(self, way: Way, tenant: Tenant, payer: Identity, path: str, body: bytes) -> Bill:
         """What the call is paid from."""
         charge = charge_of(path, body, self._client.headers.get("content-type", ""))
-        policy, price = tenant.policy(charge.model), tenant.price(charge.model, way.name)
+        policy, price = tenant.policy(charge.model), tenant.price(charge.model, way.name, charge.quality, charge.size)
         if charge.model:
             check_priced(price, policy, _UNTIGHTENED if payer.session is None else payer.tighten, charge.model)
         bill = await self._set.bills.open(tenant, tenant.quota(self._set.wall()), price, charge, payer, policy.budgets)

@@ -23,11 +23,18 @@ _MAX_REMEMBERED = 1024
 _LONGEST_NAME = 256  # characters; a client names it
 _DEAREST = 1.0  # dollars per token: above it a number is no price
 _EXAMPLE = "sample_spec"  # an entry of litellm's list that explains the others
+_DEAREST_UNIT = 1000.0  # likewise for a picture, a second or a call
+_TIERS = {"priority": "_priority", "flex": "_flex", "batch": "_batches", "ultrafast": "_ultrafast"}  # in providers' words and the list's
+_DRAWING = frozenset({"image_generation", "image_edit"})
+_SOUNDING = frozenset({"audio_transcription", "audio_speech", "video_generation"})
+_ASKED = frozenset({"rerank", "search"})
+_SILENT = _DRAWING | _ASKED | {"embedding", "moderation", "audio_transcription"}
 _ABOVE = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 
 
 class Rates(msgspec.Struct, frozen=True, gc=False):
-    """Pico-dollars per token. cached, written: input read from, and written to, the provider's cache. reasoning: a part of the output.
+    """Pico-dollars per token. cached, written: input read from, and written to, the provider's cache; kept: written to stay for an hour.
+    reasoning: a part of the output. audio_…, image_…: sound and pictures, of either side.
 
     most_input, most_output: the dearest that a token of either side can be, whatever kind it turns out to be.
     """
@@ -36,45 +43,118 @@ class Rates(msgspec.Struct, frozen=True, gc=False):
     output: int
     cached: int
     written: int
+    kept: int
     reasoning: int
+    audio_input: int
+    audio_output: int
+    image_input: int
+    image_output: int
     most_input: int
     most_output: int
 
 
+class Units(msgspec.Struct, frozen=True, gc=False):
+    """Pico-dollars for what is not counted in tokens: a call, a picture made, a second of sound or film, a character to be spoken."""
+
+    call: int = 0
+    picture: int = 0
+    second: int = 0
+    character: int = 0
+
+
+class Amounts(msgspec.Struct, frozen=True, gc=False):
+    """How much of that a call has."""
+
+    pictures: int = 0
+    seconds: int = 0
+    characters: int = 0
+
+
 class Price(msgspec.Struct, frozen=True, gc=False):
-    """The rates of one model. steps: (input tokens, rates), ascending; calls with more input than that pay these rates for every token."""
+    """The rates of one model. steps: (input tokens, rates), ascending; calls with more input than that pay these rates for every token.
+
+    tiers: the price in another service tier than the usual, by its name.
+    """
 
     rates: Rates
     steps: tuple[tuple[int, Rates], ...] = ()
+    units: Units = Units()
+    tiers: tuple[tuple[str, "Price"], ...] = ()
 
     def at(self, input_tokens: int) -> Rates:
         """The rates of a call with that much input."""
         return next((rates for above, rates in reversed(self.steps) if input_tokens > above), self.rates)
 
+    def in_tier(self, tier: str) -> "Price":
+        """The price in that service tier: the usual one where it has none of its own."""
+        return next((price for name, price in self.tiers if name == tier), self) if tier else self
+
 
 def rates_of(
-    input_rate: int, output_rate: int, *, cached: int | None = None, written: int | None = None, reasoning: int | None = None, kept: int = 0
+    input_rate: int,
+    output_rate: int,
+    *,
+    cached: int | None = None,
+    written: int | None = None,
+    kept: int | None = None,
+    reasoning: int | None = None,
+    audio: tuple[int | None, int | None] = (None, None),
+    image: tuple[int | None, int | None] = (None, None),
 ) -> Rates:
-    """Rates in pico-dollars. What is None costs what the rest of its side does. kept: for cache entries of longer life, where dearer."""
+    """Rates in pico-dollars. What is None costs what the rest of its side does, what is kept in a cache what is written to it.
+
+    audio, image: of input and of output.
+    """
     cached = input_rate if cached is None else cached
     written = input_rate if written is None else written
     reasoning = output_rate if reasoning is None else reasoning
-    dearest = max(input_rate, cached, written, kept)
-    return Rates(input_rate, output_rate, cached, written, reasoning, dearest, max(output_rate, reasoning))
+    kept = written if kept is None else kept
+    heard, seen = (input_rate if rate is None else rate for rate in (audio[0], image[0]))
+    spoken, drawn = (output_rate if rate is None else rate for rate in (audio[1], image[1]))
+    most = max(input_rate, cached, written, kept, heard, seen), max(output_rate, reasoning, spoken, drawn)
+    return Rates(input_rate, output_rate, cached, written, kept, reasoning, heard, spoken, seen, drawn, *most)
 
 
 def cost(price: Price, usage: Usage) -> int:
-    """What a call cost, in nano-dollars, rounded up."""
-    rates = price.at(usage.input_tokens)
+    """What the tokens of a call cost, in nano-dollars, rounded up."""
+    rates = price.in_tier(usage.tier).at(usage.input_tokens)
+    kept = min(usage.kept_tokens, usage.written_tokens)
     plain = max(usage.input_tokens - usage.cached_tokens - usage.written_tokens, 0)
     told = max(usage.output_tokens - usage.reasoning_tokens, 0)
-    read = plain * rates.input + usage.cached_tokens * rates.cached + usage.written_tokens * rates.written
-    return -(-(read + told * rates.output + usage.reasoning_tokens * rates.reasoning) // _PICO_PER_NANO)
+    paid = usage.cached_tokens * rates.cached + (usage.written_tokens - kept) * rates.written + kept * rates.kept
+    paid += _parted(plain, rates.input, (usage.audio_input, rates.audio_input), (usage.image_input, rates.image_input))
+    paid += _parted(told, rates.output, (usage.audio_output, rates.audio_output), (usage.image_output, rates.image_output))
+    return -(-(paid + usage.reasoning_tokens * rates.reasoning) // _PICO_PER_NANO)
 
 
-def bounds(price: Price, input_tokens: int) -> tuple[int, int]:
-    """The most that a token of input, and one of output, can cost in a call with at most that much input, in pico-dollars."""
-    within = [price.rates, *(rates for above, rates in price.steps if input_tokens > above)]
+def _parted(tokens: int, rate: int, *parts: tuple[int, int]) -> int:
+    """What tokens come to of which some have rates of their own. parts: (tokens, rate)."""
+    paid = 0
+    for part, own in parts:
+        if part:
+            paid += min(part, tokens) * own
+            tokens -= min(part, tokens)
+    return paid + tokens * rate
+
+
+def unit_cost(units: Units, amounts: Amounts, *, told: bool) -> int:
+    """What a call costs beside its tokens, in nano-dollars, rounded up.
+
+    told: its answer said how many tokens it took: then pictures and sound are among these, and are not paid twice.
+    """
+    paid = units.call + units.character * amounts.characters
+    if not told:
+        paid += units.picture * amounts.pictures + units.second * amounts.seconds
+    return -(-paid // _PICO_PER_NANO)
+
+
+def bounds(price: Price, input_tokens: int, tier: str = "") -> tuple[int, int]:
+    """The most that a token of input, and one of output, can cost in a call with at most that much input, in pico-dollars.
+
+    tier: the service tier that the request asks for. It may be served in the usual one.
+    """
+    served = (price, price.in_tier(tier)) if tier else (price,)
+    within = [rates for one in served for rates in (one.rates, *(rates for above, rates in one.steps if input_tokens > above))]
     return max(rates.most_input for rates in within), max(rates.most_output for rates in within)
 
 
@@ -94,6 +174,12 @@ class Prices:
     def __bool__(self) -> bool:
         """Whether anything has a price."""
         return bool(self._own or self._listed)
+
+    def sized(self, model: str, upstream: str, quality: str, size: str) -> Price | None:
+        """The price of a model that makes pictures: that of its pictures of a quality and a size (`1024x1024`), where the list has it."""
+        by_size = f"{size.replace('x', '-x-')}/{model}"
+        names = [*([f"{quality}/{by_size}"] if quality and size else []), *([by_size] if size else []), model]
+        return next((price for name in names if (price := self.of(name, upstream)) is not None), None)
 
     def of(self, model: str, upstream: str = "") -> Price | None:
         """The price of a model behind an upstream; None when nobody states one."""
@@ -122,11 +208,20 @@ def stated(prices: Mapping[str, PriceConfig]) -> dict[str, Price]:
 def _stated(price: PriceConfig) -> Price:
     tokens = 1_000_000 if price.per == "million" else 1
 
-    def rate(dollars: float) -> int:
-        return pico(Decimal(str(dollars)) / tokens)
+    def rate(dollars: float | None) -> int | None:
+        return None if dollars is None else pico(Decimal(str(dollars)) / tokens)
 
-    cached, written, reasoning = (None if value is None else rate(value) for value in (price.cached, price.cache_write, price.reasoning))
-    return Price(rates_of(rate(price.input), rate(price.output), cached=cached, written=written, reasoning=reasoning))
+    return Price(
+        rates_of(
+            rate(price.input) or 0,
+            rate(price.output) or 0,
+            cached=rate(price.cached),
+            written=rate(price.cache_write),
+            kept=rate(price.cache_write_1h),
+            reasoning=rate(price.reasoning),
+        ),
+        units=Units(picture=pico(price.image or 0), second=pico(price.second or 0)),
+    )
 
 
 def read_list(data: bytes) -> dict[str, Price]:
@@ -140,30 +235,48 @@ def read_list(data: bytes) -> dict[str, Price]:
 
 
 def _price(entry: dict[str, Any]) -> Price | None:
-    rates = _rates(entry, "")
+    units = _units(entry)
+    price = _of_tokens(entry, "")
+    if price is None:
+        return None if units == Units() else Price(rates_of(0, 0), units=units)
+    tiers = tuple((tier, of_tier) for tier, suffix in _TIERS.items() if (of_tier := _in_tier(entry, suffix)) is not None)
+    return msgspec.structs.replace(price, units=units, tiers=tiers)
+
+
+def _in_tier(entry: dict[str, Any], suffix: str) -> Price | None:
+    return _of_tokens(entry, suffix) if f"input_cost_per_token{suffix}" in entry else None
+
+
+def _of_tokens(entry: dict[str, Any], tier: str) -> Price | None:
+    rates = _rates(entry, "", tier)
     if rates is not None:
         above = sorted(int(found[1]) for key in entry if (found := _ABOVE.fullmatch(key)))
-        return Price(rates, tuple((thousands * 1000, _rates(entry, f"_above_{thousands}k_tokens") or rates) for thousands in above))
-    steps = sorted(_tiers(entry.get("tiered_pricing")), key=lambda step: step[0])
+        return Price(rates, tuple((thousands * 1000, _rates(entry, f"_above_{thousands}k_tokens", tier) or rates) for thousands in above))
+    steps = sorted(_tiered(entry.get("tiered_pricing")), key=lambda step: step[0])
     return Price(steps[0][1], tuple(steps[1:])) if steps else None
 
 
-def _tiers(tiers: object) -> Iterator[tuple[int, Rates]]:
+def _tiered(tiers: object) -> Iterator[tuple[int, Rates]]:
     """The other way in which the list says that long calls cost more: [{"range": [from, to], rates…}, …]."""
     for tier in tiers if isinstance(tiers, list) else ():
         match tier:
-            case {"range": [int() | float() as above, *_]} if (rates := _rates(tier, "")) is not None:
+            case {"range": [int() | float() as above, *_]} if (rates := _rates(tier, "", "")) is not None:
                 yield int(above), rates
 
 
-def _rates(entry: dict[str, Any], step: str) -> Rates | None:
-    """The rates of an entry, or of one of its steps, in which whatever is not stated costs what it did before."""
+def _rates(entry: dict[str, Any], step: str, tier: str) -> Rates | None:
+    """The rates of an entry, or of one of its steps or tiers, in which whatever is not stated costs what it did before."""
 
     def rate(name: str) -> int | None:
-        value = entry.get(name + step, entry.get(name))
+        value = next((entry[stated] for stated in (name + step + tier, name + step, name + tier, name) if stated in entry), None)
         return pico(value) if isinstance(value, int | float) and 0 <= value < _DEAREST else None
 
     read, told = rate("input_cost_per_token"), rate("output_cost_per_token")
+    drawn, spoken = rate("output_cost_per_image_token"), rate("output_cost_per_audio_token")
+    if told is None:  # what makes nothing but pictures or sound, and what answers without a word
+        told = drawn if drawn is not None else spoken
+    if told is None and entry.get("mode") in _SILENT:
+        told = 0
     if read is None or told is None:
         return None
     return rates_of(
@@ -171,8 +284,26 @@ def _rates(entry: dict[str, Any], step: str) -> Rates | None:
         told,
         cached=rate("cache_read_input_token_cost"),
         written=rate("cache_creation_input_token_cost"),
+        kept=rate("cache_creation_input_token_cost_above_1hr"),
         reasoning=rate("output_cost_per_reasoning_token"),
-        kept=rate("cache_creation_input_token_cost_above_1hr") or 0,
+        audio=(rate("input_cost_per_audio_token"), spoken),
+        image=(rate("input_cost_per_image_token"), drawn),
+    )
+
+
+def _units(entry: dict[str, Any]) -> Units:
+    """What an entry costs beside its tokens, for the kinds of model that are paid so. One amount may stand under either side's name."""
+    mode = entry.get("mode")
+
+    def rate(*names: str) -> int:
+        values = [entry.get(name) for name in names]
+        return max([pico(value) for value in values if isinstance(value, int | float) and 0 <= value < _DEAREST_UNIT], default=0)
+
+    return Units(
+        call=rate("input_cost_per_query", "input_cost_per_request") if mode in _ASKED else 0,
+        picture=rate("input_cost_per_image", "output_cost_per_image") if mode in _DRAWING else 0,
+        second=rate("input_cost_per_second", "output_cost_per_second", "output_cost_per_video_per_second") if mode in _SOUNDING else 0,
+        character=rate("input_cost_per_character") if mode == "audio_speech" else 0,
     )
 
 

@@ -38,13 +38,28 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         bound = estimate(request, min(caps) if caps else None)
         if past:
             bound = msgspec.structs.replace(bound, attached=bound.attached + past)
-        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten)
+        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten, tier=request.tier)
 
     def holding(
-        self, lease: str, tag: int, bound: Estimate, body_bytes: int, budgets: Budgets = _UNLIMITED, tighten: Tighten = _AS_IT_IS
+        self,
+        lease: str,
+        tag: int,
+        bound: Estimate,
+        body_bytes: int,
+        budgets: Budgets = _UNLIMITED,
+        tighten: Tighten = _AS_IT_IS,
+        *,
+        tier: str = "",
+        beside: int = 0,
     ) -> Reservation:
-        """The same for bounds that are known. body_bytes: as in `store.Reservation`."""
-        most = (0, 0) if self.price is None else bounds(self.price, bound.input_bound + bound.attached)
+        """The same for bounds that are known. body_bytes: as in `store.Reservation`. tier: the service tier that is asked for.
+
+        beside: nano-dollars for what is paid beside tokens: held as if the input cost so much more.
+        """
+        read = bound.input_bound + bound.attached
+        most = (0, 0) if self.price is None else bounds(self.price, read, tier)
+        if beside:
+            most = most[0] - (-beside * 1000 // read), most[1]
         return Reservation(
             lease=lease,
             tag=tag,
@@ -65,9 +80,9 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
             accounts=self.accounts,
         )
 
-    def settlement(self, lease: str, usage: Usage, *, completed: bool, body_bytes: int) -> Settlement:
-        """What a call came to. body_bytes: 0 where its usage says nothing about its size."""
-        paid = 0 if self.price is None else cost(self.price, usage)
+    def settlement(self, lease: str, usage: Usage, *, completed: bool, body_bytes: int, beside: int = 0) -> Settlement:
+        """What a call came to. body_bytes: 0 where its usage says nothing about its size. beside: as in `holding`, what it really was."""
+        paid = beside if self.price is None else beside + cost(self.price, usage)
         steps = self.steps if completed else 0
         return Settlement(
             lease,

@@ -157,9 +157,9 @@ class Tenant:
         """The name under which a model is counted for the team: an entry of `models`, else `_other`; "" without a team."""
         return "" if self._team is None else entry_for(model[:_LONGEST_MODEL], self._labels) or OTHER_MODEL
 
-    def price(self, model: str, upstream: str) -> Price | None:
-        """What a model costs behind an upstream, None when nobody says."""
-        return self._prices.of(model, upstream)
+    def price(self, model: str, upstream: str, quality: str = "", size: str = "") -> Price | None:
+        """What a model costs behind an upstream, None when nobody says. quality, size: of the pictures that it is to make."""
+        return self._prices.sized(model, upstream, quality, size) if size else self._prices.of(model, upstream)
 
 
 class Tenants:

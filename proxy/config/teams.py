@@ -82,10 +82,16 @@ class PriceConfig(Section):
     """Input read from the provider's cache; null: as input."""
     cache_write: Rate | None = None
     """Input written to the provider's cache; null: as input."""
+    cache_write_1h: Rate | None = None
+    """Input written to it to stay for an hour; null: as cache_write."""
     reasoning: Rate | None = None
     """Output that was reasoning; null: as output."""
+    image: Rate | None = None
+    """A picture made, where its answer reports no tokens; null: nothing."""
+    second: Rate | None = None
+    """A second of sound or film, likewise."""
 
-    @field_validator("input", "output", "cached", "cache_write", "reasoning")
+    @field_validator("input", "output", "cached", "cache_write", "cache_write_1h", "reasoning")
     @classmethod
     def _in_its_unit(cls, value: float | None, info: ValidationInfo) -> float | None:
         per = info.data.get("per")

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
-from proxy.dialects.raw_json import UNREADABLE, Shape, plain, read
+from proxy.dialects.raw_json import UNREADABLE, Shape, plain, read, text
 from proxy.errors import BadRequest
 
 TOO_DEEP = "the body is nested too deeply to be read: send a flatter one"
@@ -22,7 +22,7 @@ G = TypeVar("G")
 
 
 class Hinted(Struct, gc=False):
-    """The members of a body that may name a session or a user."""
+    """The members of every dialect's body that may name a session or a user, and the service tier."""
 
     session_id: Raw = Raw()
     litellm_session_id: Raw = Raw()
@@ -31,6 +31,7 @@ class Hinted(Struct, gc=False):
     conversation: Raw = Raw()
     conversation_id: Raw = Raw()
     metadata: Raw = Raw()
+    service_tier: Raw = Raw()
 
 
 class _Metadata(Struct, gc=False):
@@ -40,6 +41,11 @@ class _Metadata(Struct, gc=False):
 
 
 _METADATA = Shape(_Metadata)
+
+
+def tier_of(wire: Hinted) -> str:
+    """The service tier that is asked for, "" for none."""
+    return text(plain(wire.service_tier)) or ""
 
 
 def hints_of(wire: Hinted) -> dict[str, str]:

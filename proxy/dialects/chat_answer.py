@@ -37,6 +37,7 @@ class Body(Struct, gc=False):
     usage: Raw = Raw()
     error: Raw = Raw()
     x_groq: Raw = Raw()
+    service_tier: Any = None
 
 
 class WireChoice(Struct, gc=False):
@@ -74,30 +75,43 @@ def _text_of(content: object) -> str:
     return content if isinstance(content, str) else ""
 
 
-def read_usage(raw: bytes) -> Usage | None:
-    """The token counts of a `usage` object; None when it holds none."""
+def read_usage(raw: bytes, tier: object = None) -> Usage | None:
+    """The token counts of a `usage` object; None when it holds none. tier: the service tier that stands beside it."""
     usage = plain(raw) if present(raw) else None
     if not isinstance(usage, dict):
         return None
     spent, produced = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
     if spent is None and produced is None:
         return None
-    cached = _detail(usage, "prompt_tokens_details", "cached_tokens") or whole(usage.get("prompt_cache_hit_tokens")) or 0
-    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens") or 0
-    return Usage(spent or 0, produced or 0, min(cached, spent or 0), min(reasoning, produced or 0))
+    spent, produced = spent or 0, produced or 0
+    of_input, of_output = _details(usage, "prompt_tokens_details"), _details(usage, "completion_tokens_details")
+    cached = whole(of_input.get("cached_tokens")) or whole(usage.get("prompt_cache_hit_tokens")) or 0
+    cached = min(cached, spent)
+    return Usage(
+        spent,
+        produced,
+        cached,
+        min(whole(of_output.get("reasoning_tokens")) or 0, produced),
+        min(whole(of_input.get("cache_write_tokens")) or 0, spent - cached),
+        audio_input=whole(of_input.get("audio_tokens")) or 0,
+        audio_output=whole(of_output.get("audio_tokens")) or 0,
+        image_input=whole(of_input.get("image_tokens")) or 0,
+        image_output=whole(of_output.get("image_tokens")) or 0,
+        tier=text(tier) or text(usage.get("service_tier")) or "",
+    )
 
 
-def _detail(usage: dict[str, Any], group: str, name: str) -> int | None:
+def _details(usage: dict[str, Any], group: str) -> dict[str, Any]:
     details = usage.get(group)
-    return whole(details.get(name)) if isinstance(details, dict) else None
+    return details if isinstance(details, dict) else {}
 
 
 def usage_in(body: Body, choices: list[WireChoice]) -> Usage | None:
     """The usage, wherever the server put it."""
-    usage = read_usage(body.usage)
+    usage = read_usage(body.usage, body.service_tier)
     for choice in choices:
-        usage = usage or read_usage(choice.usage)
-    return usage or read_usage(_ELSEWHERE.one(body.x_groq).usage)
+        usage = usage or read_usage(choice.usage, body.service_tier)
+    return usage or read_usage(_ELSEWHERE.one(body.x_groq).usage, body.service_tier)
 
 
 def read_answer(body: bytes) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more, tier_of
 from proxy.dialects.chat_calls import Custom, Function, UsualCall, read_calls
 from proxy.dialects.raw_json import (
     FIELDS,
@@ -119,6 +119,7 @@ def parse_request(body: bytes) -> Request:
         choices=min(whole(plain(wire.n)) or 1, MOST_CHOICES),
         max_output=_output_limit(wire),
         hints=hints_of(wire),
+        tier=tier_of(wire),
         attachments=attachments,
         picture_bytes=picture_bytes,
         elements=len(wire.messages),

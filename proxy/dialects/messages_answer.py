@@ -48,7 +48,22 @@ def read_usage(raw: bytes, before: Usage | None = None) -> Usage | None:
     if fresh is None:
         fresh = known.input_tokens - known.cached_tokens - known.written_tokens
     produced = known.output_tokens if produced is None else produced
-    return Usage(fresh + cached + written, produced, cached, 0, written)
+    kept = _kept(usage)
+    return Usage(
+        fresh + cached + written,
+        produced,
+        cached,
+        0,
+        written,
+        known.kept_tokens if kept is None else min(kept, written),
+        tier=text(usage.get("service_tier")) or known.tier,
+    )
+
+
+def _kept(usage: dict[str, Any]) -> int | None:
+    """Of what was written to the cache, what stays there for an hour; None where the object does not say."""
+    written = usage.get("cache_creation")
+    return whole(written.get("ephemeral_1h_input_tokens")) if isinstance(written, dict) else None
 
 
 def read_answer(body: bytes) -> Answer:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more, tier_of
 from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, UsualBlock, blocks_of, calls_of, hosted_of
 from proxy.dialects.raw_json import (
     FIELDS,
@@ -101,6 +101,7 @@ def parse_request(body: bytes) -> Request:
         wants_usage=True,  # no stream of this dialect is without
         max_output=whole(plain(wire.max_tokens)) or None,
         hints=hints_of(wire),
+        tier=tier_of(wire),
         attachments=len(attached),
         picture_bytes=_picture_bytes(attached),
         elements=len(wire.messages),

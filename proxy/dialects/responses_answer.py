@@ -24,6 +24,7 @@ class Body(Struct, gc=False):
     usage: Raw = Raw()
     error: Raw = Raw()
     incomplete_details: Raw = Raw()
+    service_tier: Any = None
 
 
 class _Incomplete(Struct, gc=False):
@@ -35,8 +36,8 @@ BODIES = Shape(Body)
 _INCOMPLETE = Shape(_Incomplete)
 
 
-def read_usage(raw: bytes) -> Usage | None:
-    """The token counts of a `usage` object; None when it holds none."""
+def read_usage(raw: bytes, tier: object = None) -> Usage | None:
+    """The token counts of a `usage` object; None when it holds none. tier: the service tier that stands beside it."""
     usage = plain(raw) if present(raw) else None
     if not isinstance(usage, dict):
         return None
@@ -47,7 +48,18 @@ def read_usage(raw: bytes) -> Usage | None:
     reasoning = _detail(usage, "output_tokens_details", "reasoning_tokens")
     spent, produced = spent or 0, produced or 0
     cached = min(cached, spent)
-    return Usage(spent, produced, cached, min(reasoning, produced), min(written, spent - cached))
+    return Usage(
+        spent,
+        produced,
+        cached,
+        min(reasoning, produced),
+        min(written, spent - cached),
+        audio_input=_detail(usage, "input_tokens_details", "audio_tokens"),
+        audio_output=_detail(usage, "output_tokens_details", "audio_tokens"),
+        image_input=_detail(usage, "input_tokens_details", "image_tokens"),
+        image_output=_detail(usage, "output_tokens_details", "image_tokens"),
+        tier=text(tier) or "",
+    )
 
 
 def _detail(usage: dict[str, Any], group: str, name: str) -> int:
@@ -89,7 +101,7 @@ def read_answer(body: bytes) -> Answer:
     answered = bytes(wire.output).startswith(b"[")
     return Answer(
         choices=(choice_of(ITEMS.many(wire.output), finish_of(wire)),) if answered else (),
-        usage=read_usage(wire.usage),
+        usage=read_usage(wire.usage, wire.service_tier),
         id=text(wire.id),
         model=text(wire.model),
         created=created_of(wire),

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
-from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more
+from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more, tier_of
 from proxy.dialects.raw_json import (
     FIELDS,
     Fields,
@@ -120,6 +120,7 @@ def parse_request(body: bytes) -> Request:
         elements=len(asked),
         goes_on_from=previous or hints.get("conversation"),
         conversation=previous is None and "conversation" in hints,
+        tier=tier_of(wire),
         kept=plain(wire.store) is not False or (previous is None and "conversation" in hints),
     )
 

@@ -261,7 +261,7 @@ class ResponsesReader:
         """The last event repeats the items: those that had no events of their own are taken from there."""
         self._read_head(body)
         self._done = True
-        self._usage = read_usage(body.usage) or self._usage
+        self._usage = read_usage(body.usage, body.service_tier) or self._usage
         self._finish = finish_of(body) or kind.rpartition(".")[2]
         self._error = self._error or kind == "response.failed" or present(body.error)
         known = {draft.item.id for draft in self._drafts.values()} - {None}

@@ -66,6 +66,15 @@ def expected(path: Path) -> Answer:
     return msgspec.json.decode(path.with_name(path.name.split(".")[0] + ".answer.json").read_bytes(), type=Answer)
 
 
+@pytest.mark.parametrize(("dialect", "path"), samples("*.request.json"))
+def test_the_service_tier_that_is_asked_for_is_read(dialect: Dialect, path: Path) -> None:
+    """ "" without a wish, or with one that is no text."""
+    body = json.loads(path.read_bytes())
+
+    tiers = [dialect.parse(json.dumps(body | more).encode()).tier for more in ({}, {"service_tier": "flex"}, {"service_tier": 3})]
+    assert tiers == ["", "flex", ""]
+
+
 @pytest.mark.parametrize("dialect", [pytest.param(dialect, id=dialect.name) for dialect in DIALECTS.values()])
 def test_dialect_brings_samples(dialect: Dialect) -> None:
     """Without them nothing below would be tested."""

@@ -13,7 +13,7 @@ from proxy.errors import StoreUnavailable, UpstreamCut, UpstreamFailed
 from proxy.identity import Keys
 from proxy.keys import digest_of
 from proxy.metering import LEAST_TOKENS, UNREPORTED_TOKENS
-from proxy.prices import Price, Prices, rates_of
+from proxy.prices import Price, Prices, rates_of, stated
 from proxy.store import Account
 from proxy.store.contract import Usage
 from proxy.tenants import Tenants
@@ -229,6 +229,84 @@ async def test_shutting_down_waits_for_what_is_not_settled() -> None:
     bill_key = Keys(await served.guard.secret())
     assert bill_key.till("red") != bill_key.ledger("red")
     assert json.loads(USED)["usage"]["total_tokens"] == 8
+
+
+# ---- what is not paid by the token
+
+
+def drawn(*answers: Answer, budget: float = 1.0, **price: Any) -> Proxy:
+    """One team whose key is `k`, with so many dollars a day; what m costs beside its tokens."""
+    team: dict[str, Any] = {"keys": [digest_of("k")], "budgets": [{"cost_usd": budget, "per": "day"}]}
+    rules = {"teams": {"red": team}, "prices": {"m": {"input": 0, "output": 0, **price}}}
+    config = Config.model_validate(rules)
+    tenants = Tenants(config, zone=UTC, prices=Prices(stated(config.prices), {}))
+    return Proxy(*answers or [ScriptedResponse(b'{"data": [{}]}')], tenants=tenants, endless=True)
+
+
+PICTURE = (
+    b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b\r\nContent-Disposition: form-data; name="n"\r\n\r\n3\r\n--b--'
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "kind", "dollars"),
+    [
+        ("/v1/images/generations", b'{"model": "m", "prompt": "x"}', "application/json", 0.04),
+        ("/v1/images/generations", b'{"model": "m", "prompt": "x", "n": 3}', "application/json", 0.12),
+        ("/v1/images/edits", PICTURE, "multipart/form-data; boundary=b", 0.12),
+        ("/v1/audio/transcriptions", PICTURE + bytes(40_000 - len(PICTURE)), "multipart/form-data; boundary=b", 0.001),
+        ("/v1/videos", b'{"model": "m", "seconds": "8"}', "application/json", 0.0008),
+        ("/v1/videos", b'{"model": "m"}', "application/json", 0.0004),
+        ("/v1/audio/speech", b'{"model": "m", "input": "' + b"a" * 150 + b'"}', "application/json", 0.001),
+    ],
+)
+async def test_pictures_sound_and_film_are_paid_by_the_piece(path: str, body: bytes, kind: str, dollars: float) -> None:
+    """By what the request asks for, where the answer does not say."""
+    served = drawn(image=0.04, second=0.0001)
+    conversation = await served.ask(body, path, content_length=str(len(body)), content_type=kind, x_lastcall_key="k")
+
+    assert conversation.status == 200
+    assert (await spent(served))[3] == round(dollars * 1e9)
+
+
+async def test_seconds_are_paid_as_the_answer_reports_them() -> None:
+    """Rounded up."""
+    served = drawn(ScriptedResponse(b'{"text": "hi", "usage": {"type": "duration", "seconds": 8.2}}'), second=0.0001)
+    body = PICTURE + bytes(4_000)
+    await served.ask(
+        body, "/v1/audio/transcriptions", content_length=str(len(body)), content_type="multipart/form-data", x_lastcall_key="k"
+    )
+
+    assert (await spent(served))[3] == 900_000
+
+
+async def test_pictures_that_are_told_as_tokens_are_paid_as_such() -> None:
+    """Not by the piece as well."""
+    served = drawn(ScriptedResponse(b'{"data": [{}], "usage": {"input_tokens": 10, "output_tokens": 100}}'), image=0.04, output=10)
+    await ask(served, b'{"model": "m", "prompt": "x"}', "/v1/images/generations")
+
+    assert (await spent(served))[3] == 1_000_000
+
+
+async def test_what_is_paid_by_the_piece_is_held_before_the_call() -> None:
+    """Thirty pictures for a dollar are too many, twenty are not."""
+    served = drawn(image=0.04)
+    many, few = [await ask(served, b'{"model": "m", "n": %d}' % count, "/v1/images/generations") for count in (30, 20)]
+
+    assert (many.status, few.status) == (400, 200)
+    assert many.json["error"]["code"] == "lastcall_team_budget"
+
+
+async def test_a_service_tier_that_an_answer_names_is_paid() -> None:
+    """Before its usage or behind it."""
+    priced = Price(rates_of(1_000_000, 0), tiers=(("flex", Price(rates_of(500_000, 0))),))
+    for body in (b'{"service_tier": "flex", "usage": {"prompt_tokens": 8}}', b'{"usage": {"prompt_tokens": 8}, "service_tier": "flex"}'):
+        served = proxy(ScriptedResponse(body))
+        served.setting.tenants = Tenants(
+            Config.model_validate({"teams": {"red": {"keys": [digest_of("k")]}}}), zone=UTC, prices=Prices({"m": priced}, {})
+        )
+        await ask(served)
+        assert (await spent(served))[3] == 4_000
 
 
 # ---- sessions

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.config import PriceConfig
 from proxy.models import Usage
-from proxy.prices import Price, Prices, Rates, bounds, cost, nano, pico, rates_of, read_list, stated
+from proxy.prices import Amounts, Price, Prices, Rates, Units, bounds, cost, nano, pico, rates_of, read_list, stated, unit_cost
 
 CHEAP = Price(rates_of(1, 2))
 DEAR = Price(rates_of(10, 20))
@@ -43,9 +43,99 @@ def test_each_kind_of_token_has_its_rate() -> None:
     assert cost(price, usage) == (100 * 3000 + 600 * 300 + 300 * 3750 + 60 * 15_000 + 40 * 20_000) // 1000
 
 
+def test_sound_and_pictures_have_rates_of_their_own() -> None:
+    """On either side, as far as they are there; what a cache keeps for an hour costs more than what it keeps for minutes."""
+    price = Price(rates_of(1000, 2000, written=1250, kept=2000, audio=(9000, 8000), image=(3000, 4000)))
+    usage = Usage(100, 50, written_tokens=30, kept_tokens=20, audio_input=10, image_input=5, audio_output=7, image_output=3)
+
+    read = 10 * 1250 + 20 * 2000 + 10 * 9000 + 5 * 3000 + 55 * 1000
+    assert cost(price, usage) == -(-(read + 7 * 8000 + 3 * 4000 + 40 * 2000) // 1000)
+    assert bounds(price, 100) == (9000, 8000)
+    assert cost(price, Usage(input_tokens=4, audio_input=9)) == 36  # no more than there is
+
+
+def test_a_service_tier_has_its_price() -> None:
+    """That in which the call was served; what the list does not know costs as usual. The bound holds for the one that is asked for too."""
+    price = listed(
+        input_cost_per_token=2e-9,
+        output_cost_per_token=4e-9,
+        cache_read_input_token_cost=1e-9,
+        input_cost_per_token_priority=4e-9,
+        output_cost_per_token_priority=8e-9,
+        input_cost_per_token_flex=1e-9,
+        output_cost_per_token_batches=1e-9,
+        input_cost_per_token_batches=1e-9,
+        input_cost_per_token_above_1k_tokens=3e-9,
+        input_cost_per_token_above_1k_tokens_priority=6e-9,
+    )
+    assert price is not None
+
+    def paid(tier: str, tokens: int = 10) -> int:
+        return cost(price, Usage(tokens, 10, tier=tier))
+
+    assert [paid(tier) for tier in ("", "default", "priority", "flex", "batch")] == [60, 60, 120, 50, 20]
+    assert paid("priority", 2000) == 2000 * 6 + 80
+    assert cost(price, Usage(10, 0, 10, tier="priority")) == 10
+    assert [bounds(price, 10, tier) for tier in ("", "priority", "flex")] == [(2000, 4000), (4000, 8000), (2000, 4000)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "units"),
+    [
+        ({"mode": "image_generation", "output_cost_per_image": 0.04}, Units(picture=40_000_000_000)),
+        ({"mode": "image_edit", "input_cost_per_image": 0.01}, Units(picture=10_000_000_000)),
+        (
+            {"mode": "audio_transcription", "input_cost_per_second": 1e-4, "output_cost_per_second": 1e-4},
+            Units(second=100_000_000),
+        ),
+        ({"mode": "audio_speech", "input_cost_per_character": 1.5e-5}, Units(character=15_000_000)),
+        ({"mode": "rerank", "input_cost_per_query": 0.002}, Units(call=2_000_000_000)),
+        ({"mode": "video_generation", "output_cost_per_video_per_second": 0.1}, Units(second=100_000_000_000)),
+        ({"mode": "image_generation", "output_cost_per_image": "free"}, None),
+        ({"mode": "chat", "input_cost_per_second": 1e-4}, None),
+    ],
+)
+def test_what_is_not_paid_by_the_token(entry: dict[str, object], units: Units | None) -> None:
+    """By the picture, the second, the character or the call; for a chat such a number prices no token."""
+    assert listed(**entry) == (None if units is None else Price(rates_of(0, 0), units=units))
+
+
+def test_pictures_and_seconds_are_not_paid_twice() -> None:
+    """Where they were told as tokens. Calls and characters are none."""
+    units, amounts = Units(call=1500, picture=2000, second=3000, character=4000), Amounts(pictures=2, seconds=3, characters=5)
+
+    assert unit_cost(units, amounts, told=False) == -(-(1500 + 2 * 2000 + 3 * 3000 + 5 * 4000) // 1000)
+    assert unit_cost(units, amounts, told=True) == -(-(1500 + 5 * 4000) // 1000)
+
+
+@pytest.mark.parametrize(
+    ("entry", "rates"),
+    [
+        ({"mode": "image_generation", "output_cost_per_image_token": 4e-5}, rates_of(1_000_000, 40_000_000, image=(None, 40_000_000))),
+        ({"mode": "audio_speech", "output_cost_per_audio_token": 2e-5}, rates_of(1_000_000, 20_000_000, audio=(None, 20_000_000))),
+        ({"mode": "embedding"}, rates_of(1_000_000, 0)),
+        ({"mode": "chat"}, None),
+    ],
+)
+def test_what_answers_without_words_needs_no_price_for_them(entry: dict[str, object], rates: Rates | None) -> None:
+    """A chat does."""
+    assert listed(input_cost_per_token=1e-6, **entry) == (None if rates is None else Price(rates))
+
+
+def test_pictures_have_the_price_of_their_size() -> None:
+    """Where the list tells them apart, by quality too; else the model's."""
+    listing = {"hd/1024-x-1792/m": Price(rates_of(1, 1)), "1024-x-1024/m": Price(rates_of(2, 2)), "m": Price(rates_of(3, 3))}
+    prices = Prices({}, listing)
+
+    asked = [("hd", "1024x1792"), ("", "1024x1792"), ("hd", "1024x1024"), ("", "")]
+    found = [prices.sized("m", "", quality, size) for quality, size in asked]
+    assert [price and price.rates.input for price in found] == [1, 3, 2, 3]
+    assert prices.sized("x", "", "hd", "1x1") is None
+
+
 def test_what_is_not_stated_costs_what_its_side_does() -> None:
     """So that nothing is free for want of a number."""
-    assert rates_of(3, 15) == Rates(3, 15, 3, 3, 15, 3, 15)
+    assert rates_of(3, 15) == Rates(3, 15, 3, 3, 3, 15, 3, 15, 3, 15, 3, 15)
 
 
 def test_a_cost_is_rounded_up() -> None:
@@ -77,10 +167,10 @@ def test_no_call_costs_more_than_its_bound(
     prices: list[tuple[int, int, int, int, int, int]], parts: tuple[int, int, int, int, int], more: int
 ) -> None:
     """Whatever its tokens turn out to be, and however much shorter than foreseen it was."""
-    rates = [rates_of(r[0], r[1], cached=r[2], written=r[3], reasoning=r[4], kept=r[5]) for r in prices]
+    rates = [rates_of(r[0], r[1], cached=r[2], written=r[3], reasoning=r[4], kept=r[5], audio=(r[3], r[2])) for r in prices]
     price = Price(rates[0], tuple((100_000 * (place + 1), rate) for place, rate in enumerate(rates[1:])))
     plain, cached, written, told, reasoning = parts
-    usage = Usage(plain + cached + written, told + reasoning, cached, reasoning, written)
+    usage = Usage(plain + cached + written, told + reasoning, cached, reasoning, written, more, audio_input=told, audio_output=plain)
 
     read_rate, told_rate = bounds(price, usage.input_tokens + more)
 
@@ -100,7 +190,8 @@ def test_an_entry_of_the_list() -> None:
         mode="chat",
     )
 
-    assert price == Price(Rates(3_000_000, 15_000_000, 300_000, 3_750_000, 20_000_000, 6_000_000, 20_000_000))
+    assert price == Price(rates_of(3_000_000, 15_000_000, cached=300_000, written=3_750_000, kept=6_000_000, reasoning=20_000_000))
+    assert (price.rates.most_input, price.rates.most_output) == (6_000_000, 20_000_000)
 
 
 def test_steps_of_the_list() -> None:
@@ -229,5 +320,8 @@ def test_stated_prices_are_for_a_million_tokens_or_for_one() -> None:
 
     prices = stated({"a": million, "b": token, "c": PriceConfig(input=0, output=0)})
 
-    assert prices["a"] == prices["b"] == Price(Rates(1_250_000, 10_000_000, 125_000, 1_500_000, 12_000_000, 1_500_000, 12_000_000))
+    rates = rates_of(1_250_000, 10_000_000, cached=125_000, written=1_500_000, reasoning=12_000_000)
+    assert prices["a"] == prices["b"] == Price(rates)
+    by_piece = stated({"d": PriceConfig(input=0, output=0, cache_write_1h=2, image=0.04, second=0.0001)})["d"]
+    assert by_piece == Price(rates_of(0, 0, kept=2_000_000), units=Units(picture=40_000_000_000, second=100_000_000))
     assert prices["c"] == Price(rates_of(0, 0))

@@ -1,6 +1,8 @@
 """What is reserved for a call in every ledger, and what is charged in the end."""
 
-from proxy.budgets import TEMPLATE_TOKENS
+import msgspec
+
+from proxy.budgets import TEMPLATE_TOKENS, Estimate
 from proxy.identity import Identity, Tighten
 from proxy.models import Request, Usage
 from proxy.policy import Budgets
@@ -30,6 +32,23 @@ def test_a_reservation_holds_the_worst_case() -> None:
     assert asked.ceilings == (Ceiling(Unit.STEPS, 5), Ceiling(Unit.COST, 9))
     assert asked.tighten == (Ceiling(Unit.TOKENS, 50), Ceiling(Unit.COST, 3))
     assert (asked.deadline, asked.tighten_deadline, asked.accounts) == (60, None, (PARENT, TEAM))
+
+
+def test_the_tier_that_is_asked_for_is_held() -> None:
+    """As far as it is dearer."""
+    purse = Purse(Price(rates_of(1, 2), tiers=(("priority", Price(rates_of(3, 4))), ("flex", Price(rates_of(0, 1))))))
+    asked = [
+        purse.reservation("l", 7, msgspec.structs.replace(REQUEST, tier=tier), Budgets(), identity(Tighten()))
+        for tier in ("", "priority", "flex", "x")
+    ]
+    assert [(one.input_price, one.output_price) for one in asked] == [(1, 2), (3, 4), (1, 2), (1, 2)]
+
+
+def test_what_is_paid_beside_tokens_is_held_whole() -> None:
+    """A ledger knows tokens alone: the input counts for so much more."""
+    asked = Purse(Price(rates_of(1_000, 0))).holding("l", 0, Estimate(300, 7, 0, 0, 0), 0, beside=1_000_001)
+    assert -(-307 * asked.input_price // 1000) >= 307 + 1_000_001
+    assert asked.input_price - 1_000 < 1_000_001 * 1000 / 307 + 1
 
 
 def test_without_a_price_nothing_is_held_in_money() -> None:

@@ -61,6 +61,16 @@ def test_choices_are_read_whatever_their_shape(members: dict[str, Any], choices:
             },
             Usage(9, 4, 9, 3),
         ),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "prompt_tokens_details": {"audio_tokens": 2, "image_tokens": 3, "cache_write_tokens": 5},
+                "completion_tokens_details": {"audio_tokens": 1, "image_tokens": 2},
+                "service_tier": "flex",
+            },
+            Usage(9, 4, written_tokens=5, audio_input=2, audio_output=1, image_input=3, image_output=2, tier="flex"),
+        ),
         ({"prompt_tokens": -1, "completion_tokens": None}, None),
         ({}, None),
         ([], None),
@@ -114,3 +124,9 @@ def test_legacy_call_is_pruned_as_the_last_one() -> None:
 def test_unreadable_answer_is_not_pruned(raw: bytes) -> None:
     """It goes on as it came."""
     assert prune(raw, [(0, 0)], NOTICE) is raw
+
+
+def test_the_service_tier_stands_beside_the_usage() -> None:
+    """In a whole answer and in a chunk; no text is no tier."""
+    assert read_answer(b'{"choices": [], "usage": {"prompt_tokens": 1}, "service_tier": "priority"}').usage == Usage(1, 0, tier="priority")
+    assert read_answer(b'{"choices": [], "usage": {"prompt_tokens": 1}, "service_tier": 7}').usage == Usage(1, 0)

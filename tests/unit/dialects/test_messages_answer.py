@@ -31,6 +31,17 @@ def answer(*content: Any) -> bytes:
         (b'{"input_tokens":7,"cache_read_input_tokens":0}', Usage(28, 1, 20, 0, 3), Usage(10, 1, 0, 0, 3)),
         (b'{"input_tokens":null,"cache_read_input_tokens":null,"output_tokens":4}', None, Usage(0, 4)),
         (b'{"service_tier":"x"}', Usage(1, 1), Usage(1, 1)),
+        (
+            b'{"input_tokens":5,"cache_creation_input_tokens":9,"cache_creation":{"ephemeral_1h_input_tokens":7},"service_tier":"batch"}',
+            None,
+            Usage(14, 0, 0, 0, 9, 7, tier="batch"),
+        ),
+        (b'{"output_tokens":9}', Usage(14, 0, 0, 0, 9, 7, tier="batch"), Usage(14, 9, 0, 0, 9, 7, tier="batch")),
+        (
+            b'{"input_tokens":5,"cache_creation_input_tokens":2,"cache_creation":{"ephemeral_1h_input_tokens":7}}',
+            None,
+            Usage(7, 0, 0, 0, 2, 2),
+        ),
         (b"null", None, None),
         (b"[]", Usage(1, 1), Usage(1, 1)),
     ],

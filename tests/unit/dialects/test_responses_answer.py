@@ -101,3 +101,16 @@ def test_what_is_no_answer_is_left_alone(wrong: bytes) -> None:
 def test_calls_of_another_choice_are_none() -> None:
     """The dialect knows one alternative."""
     assert json.loads(prune(body(call("x")), [(1, 0)], NOTICE))["output"] == [call("x")]
+
+
+def test_kinds_of_tokens_and_the_service_tier_are_read() -> None:
+    """The tier stands beside the usage."""
+    usage = {
+        "input_tokens": 9,
+        "output_tokens": 4,
+        "input_tokens_details": {"image_tokens": 3, "audio_tokens": 2},
+        "output_tokens_details": {"image_tokens": 1},
+    }
+    body = {"object": "response", "output": [], "service_tier": "flex", "usage": usage}
+
+    assert read_answer(json.dumps(body).encode()).usage == Usage(9, 4, audio_input=2, image_input=3, image_output=1, tier="flex")
