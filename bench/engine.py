@@ -22,7 +22,7 @@ from proxy.growing import Readings
 from proxy.lanes import Asker, Place
 from proxy.models import Answer, Choice, ToolCall
 from proxy.policy import policy_of
-from proxy.state import Record, dump, load
+from proxy.state import Record, Records, dump
 from proxy.trail import answer_identity, read
 
 CALLS = (20, 200, 2_000)
@@ -71,7 +71,7 @@ class Scene:
         self._transcript = Transcript(shape, calls + _TURNS // 2)
         self._policy = policy_of(load_config("", {}).policy)
         self._prints = Fingerprints(b"bench" * 8, loose=True)
-        self._readings = Readings()
+        self._readings, self._records = Readings(), Records()
         self._numbers = count(1)
 
     def follow(self, watch: Stopwatch) -> Iterator[None]:
@@ -84,21 +84,24 @@ class Scene:
 
     def _request(self, conversation: int, turns: int, known: bytes | None, watch: Stopwatch) -> bytes:
         """The request after `turns` answered calls and its answer; what the session's record is then."""
+        session = number(conversation)
         body = self._transcript.body(conversation, turns)
-        made = ToolCall(f"call_{number(conversation).decode()}{turns:04d}", *call(turns))
+        made = ToolCall(f"call_{session.decode()}{turns:04d}", *call(turns))
         answer = Answer((Choice(f"Next I look at part {turns}.", (made,), "tool_calls"),), complete=True)
         asker, result = Asker(named=True, began=float(turns)), Result(turns + 0.5, full=True, calls=(made,), said=answer.choices[0])
         watch.begin()
         request = watch.time("parse", lambda: self._readings.read(_CHAT, body, "bench"))
         history = watch.time("history", lambda: read(request, self._prints))
-        record = watch.time("load", lambda: load(known, _KEY))
+        record = watch.time("load", lambda: self._records.load(session, known, _KEY))
         case = Case(request, history, self._prints, self._policy, asker, Record(0, 0), Place.nowhere())
         watch.time("absorb", lambda: case.take(record))
         plan = watch.time("admit", lambda: admit(case, Spending()))
         watch.time("judge", lambda: judge(case, answer, plan.counts))
         watch.time("identify answer", lambda: answer_identity(answer.choices[0].text, answer.choices[0].calls, self._prints))
         watch.time("conclude", lambda: conclude(case, result))
-        return watch.time("dump", lambda: dump(case.record))
+        data = watch.time("dump", lambda: dump(case.record))
+        self._records.wrote(session, data, case.record)
+        return data
 
 
 def timings(lengths: Sequence[int] = CALLS) -> list[Timing]:

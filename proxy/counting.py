@@ -68,6 +68,8 @@ def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) 
 def least_stop(policy: Policy) -> int | None:
     """The lowest stop rung that any call can have; None when none has one."""
     ladder = policy.ladders.get(Reason.REPEATED_CALL)
+    if not policy.tools:
+        return None if ladder is None or ladder.stop_at is None else min(RELAPSE_STOPS_AT, ladder.stop_at)
     rungs = [] if ladder is None else [ladder.stop_at, *(rule.stop_at for rule in policy.tools.values() if rule.sets_stop)]
     known = [rung for rung in rungs if rung is not None]
     return min(RELAPSE_STOPS_AT, *known) if known else None

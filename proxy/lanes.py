@@ -191,7 +191,7 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
     lane = msgspec.structs.replace(
         parent,
         nodes=[_copy(node) for node in parent.nodes[: depth - parent.offset]],
-        nudges=[nudge for nudge in parent.nudges if nudge.message < depth],
+        nudges=[msgspec.structs.replace(nudge) for nudge in parent.nudges if nudge.message < depth],
         before=[_copy(node) for node in parent.before] if parent.run < depth else [],
         run=parent.run if parent.run < depth else 0,
         stop=None,

@@ -28,9 +28,10 @@ BRIEF = 16  # a line or two
 NOTHING = 32  # it says that there is nothing
 
 # Of nearly all results this says that there is nothing to read, at a small part of the cost of reading.
-_GATE = re.compile(
-    rb"error|exception|traceback|fail|fatal|unknown|unrecogni|unsupported|invalid|missing|denied|unable|no[t ]|running|pending|progress"
-    rb"|queued|waiting|processing|still|exit|code|return|success|status|state|phase|\"ok|creating|initiali|terminating|starting|activating"
+_GATE = re.compile(  # one branch a letter: it is looked at for each letter of a result
+    rb"e(?:rror|xception|xit)|traceback|terminating|fa(?:il|tal)|un(?:known|recogni|supported|able)|in(?:valid|itiali)|missing|denied"
+    rb"|no[t ]|r(?:unning|eturn)|p(?:ending|rogress|rocessing|hase)|queued|waiting|s(?:till|uccess|tat(?:us|e)|tarting)|c(?:ode|reating)"
+    rb"|\"ok|activating"
 )
 _FAILURE = re.compile(
     r"""

@@ -19,15 +19,17 @@ Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is 
 Spot = tuple[int, int, KeptCall]  # its message, its place there, and what is kept of it
 
 
-def keep_newest(nodes: Sequence[Node], messages: Messages, start: int, prints: Fingerprints, *, fresh: int) -> None:
+def keep_newest(nodes: Sequence[Node], messages: Messages, start: int, prints: Fingerprints, *, fresh: int) -> bool:
     """Keeps the results of the newest message, and of those just before it that are new too. fresh: how many messages are new.
 
-    nodes: of the messages from `start` on.
+    nodes: of the messages from `start` on. Returns whether anything is known anew of the others.
     """
     last = len(nodes) - 1
+    changed = fresh < 1
     for at in range(max(len(nodes) - max(min(fresh, _LOOKED_BACK), 1), 0), len(nodes)):
         _record(zip(messages[start + at].calls, nodes[at].calls, strict=False), prints, newest=at == last)
-        _liken(nodes, at, messages, start, prints)
+        changed = _liken(nodes, at, messages, start, prints) or changed
+    return changed
 
 
 def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> None:
@@ -42,14 +44,15 @@ def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints
 
 def compare(
     nodes: Iterable[tuple[int, Node]], others: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints, *, fresh: int
-) -> None:
+) -> bool:
     """Settles the results of calls that were made more than once, here or (others) where no history shows them any more.
 
     nodes: with the index of their message. What was settled with an earlier request stays: only calls that a new message made, or without a
-    result yet, are looked at.
+    result yet, are looked at. Returns whether there were any.
     """
     places: dict[int, list[Spot]] = {}
     open_: set[int] = set()
+    changed = False
     settled = len(messages) - max(fresh, 1)
     for at, node in nodes:
         for position, kept in enumerate(node.calls):
@@ -64,6 +67,8 @@ def compare(
         if len(spots) > 1 or call in gone:
             _record([(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result == UNSEEN], prints, newest=False)
             _settle(spots, gone.get(call, []), messages, prints)
+            changed = True
+    return changed
 
 
 def _shown(messages: Messages, spot: Spot) -> SeenCall:
@@ -106,8 +111,12 @@ def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
     return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
 
 
-def _liken(nodes: Sequence[Node], at: int, messages: Messages, start: int, prints: Fingerprints) -> None:
-    """Gives a message's results the identity of what the same tools answered last to other arguments, where they say the same."""
+def _liken(nodes: Sequence[Node], at: int, messages: Messages, start: int, prints: Fingerprints) -> bool:
+    """Gives a message's results the identity of what the same tools answered last to other arguments, where they say the same.
+
+    Returns whether any did.
+    """
+    found = False
     for position, kept in enumerate(nodes[at].calls):
         content = messages[start + at].calls[position].content
         if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
@@ -116,7 +125,9 @@ def _liken(nodes: Sequence[Node], at: int, messages: Messages, start: int, print
             other = nodes[number].calls[before]
             if other.result == kept.result or _same_text(content, messages[start + number].calls[before], other, prints):
                 _give(nodes, {kept.result, other.result}, prints.result(content))
+                found = True
                 break
+    return found
 
 
 def _same_text(content: bytes, shown: SeenCall, other: KeptCall, prints: Fingerprints) -> bool:

@@ -26,7 +26,7 @@ from proxy.policy import Canonical, Mode, Policy
 from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
-from proxy.state import Record, dump, load
+from proxy.state import Record, Records, dump, load
 from proxy.store import Listing, MemoryStore, Opened, Settlement, Store, Unit
 from proxy.tenants import Quota
 from proxy.trail import answer_identity, head_of, is_side, read
@@ -109,6 +109,7 @@ class Sessions:
         self._committing: dict[bytes, asyncio.Task[bool]] = {}
         self._linked: dict[bytes, bytes] = {}
         self._leases = Leases(store, ttl)
+        self._records = Records()
         self._family = Family()
         self._given_up: set[asyncio.Task[None]] = set()
 
@@ -227,7 +228,7 @@ class Sessions:
         parent, tokens = session.keys.parent(session.identity), session.history.tokens
         session.line = self._family.guess(session.key, parent)
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
-        record = load(opened.record, session.keys.secret_id())
+        record = self._records.load(session.key, opened.record, session.keys.secret_id())
         known = session.keys.secret_id()
         line = tuple(record.line) if opened.record is not None else await self._family.first(self._store, session.key, parent, known)
         if line != session.line:  # another process has seen this session or its parent before
@@ -364,6 +365,8 @@ class Sessions:
                     listing=Listing(session.identity.team, session.label),
                 )
                 if not done.conflict:
+                    if record is not None:
+                        self._records.wrote(session.key, record, session.record)
                     return True
                 settlements, version = [], done.version
                 if before is not None:  # of a crowd that races on, one wins each time, and the last ones never

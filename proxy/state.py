@@ -226,6 +226,30 @@ def dump(record: Record) -> bytes:
     return data
 
 
+class Records:
+    """The records that this process wrote last: one that comes back as it was written is not read again.
+
+    A record is handed out once, since whoever has it may change it.
+    """
+
+    def __init__(self, most: int = 256) -> None:
+        self._most = most
+        self._written: dict[bytes, tuple[bytes, Record]] = {}
+
+    def load(self, session: bytes, data: bytes | None, key: int) -> Record:
+        """`load`, for a session."""
+        written = self._written.pop(session, None)
+        if written is not None and written[0] == data and written[1].key == key:
+            return written[1]
+        return load(data, key)
+
+    def wrote(self, session: bytes, data: bytes, record: Record) -> None:
+        """A session's record is in the store, as `data`; nobody changes it any more."""
+        if len(self._written) >= self._most:
+            del self._written[next(iter(self._written))]
+        self._written[session] = data, record
+
+
 def name_index(record: Record, name: str) -> int:
     """The index of a tool name in the record's table, added if new; -1 once the table is full."""
     name = _clipped(name)

@@ -20,11 +20,14 @@ from proxy.trail import Entry, Messages, Step
 class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
 
-    recent: steps by message, of those that the record keeps. unseen: steps of the first messages, as they are once the record has dropped
-    them: nothing is known of their results. older: what was found out again of such messages, when their calls came back.
+    nodes: what the record kept, from message `first` on; steps: what that made of them. unseen: steps of the first messages, as they are
+    once the record has dropped them: nothing is known of their results. older: what was found out again of such messages, when their
+    calls came back.
     """
 
-    recent: dict[int, Step]
+    first: int
+    nodes: list[Node]
+    steps: list[Step]
     unseen: list[Step]
     older: dict[int, Node]
 
@@ -41,23 +44,26 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
     fresh = len(messages) - lane.offset - len(lane.nodes)
-    first, nodes = _nodes(record, lane, messages, start)
+    first, nodes, changed = _nodes(record, lane, messages, start)
     if messages.earlier:
         keep_arrived(messages, nodes, prints)
+        changed = True
     elif nodes:
-        keep_newest(nodes, messages, first, prints, fresh=fresh)
+        changed = keep_newest(nodes, messages, first, prints, fresh=fresh) or changed
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
     joined = _joined(messages)
     back = _calls_again(nodes, messages.fingerprints[start:first], others)
-    older = _older(joined, messages, start, first, back) if back else {}
+    older: dict[int, Node] = {}
     if back:
-        compare([*older.items(), *enumerate(nodes, first)], others, messages, prints, fresh=fresh)
-    steps = _unseen(joined, messages, first)[start:] if start < first else []
+        older = _older(joined, messages, start, first, back)
+        changed = compare([*older.items(), *enumerate(nodes, first)], others, messages, prints, fresh=fresh) or changed
+    _renew(joined, messages, first, nodes, changed=changed)
+    if start == first:
+        return joined.steps.copy()
+    steps = _unseen(joined, messages, first)[start:]
     for at, node in older.items():
         steps[at - start] = _step(messages.made[at], node)
-    known, made = joined.recent, messages.made
-    joined.recent = {at: _current(known.get(at), made[at], node) for at, node in enumerate(nodes, first)}
-    return [*steps, *joined.recent.values()]
+    return steps + joined.steps
 
 
 def _joined(messages: Messages) -> Joined:
@@ -65,24 +71,45 @@ def _joined(messages: Messages) -> Joined:
     known = messages.joined.own
     if not isinstance(known, Joined):
         before, messages.joined.before = messages.joined.before, None
-        known = Joined(before.recent, list(before.unseen), dict(before.older)) if isinstance(before, Joined) else Joined({}, [], {})
+        if isinstance(before, Joined):
+            known = Joined(before.first, before.nodes, before.steps, before.unseen.copy(), before.older.copy())
+        else:
+            known = Joined(0, [], [], [], {})
         messages.joined.own = known
     return known
 
 
-def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
-    """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
-    kept, offset = lane.nodes, lane.offset
-    kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
+def _renew(joined: Joined, messages: Messages, first: int, nodes: list[Node], *, changed: bool) -> None:
+    """Makes the steps of what the record keeps. Those of messages of which it says what it said before are at hand.
+
+    changed: it says something else of some of them.
+    """
+    past = joined.nodes[max(first - joined.first, 0) :]
+    same = not changed and first >= joined.first and len(past) <= len(nodes) and nodes[: len(past)] == past
+    steps = joined.steps[first - joined.first :] if same else []
+    made = messages.made
+    steps += [_step(made[first + at], nodes[at]) for at in range(len(steps), len(nodes))]
+    joined.first, joined.nodes, joined.steps = first, nodes, steps
+
+
+def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node], bool]:
+    """The first message from `start` on that the lane keeps, what is kept from there, and whether calls of old ones had been dropped.
+
+    What is new is added to the lane.
+    """
+    kept, offset, known = lane.nodes, lane.offset, len(lane.nodes)
+    kept.extend([Node(answer, []) for answer in messages.answers[offset + known :]])
     for node, message in zip(kept, messages.earlier[offset:], strict=False):
         node.place, node.said = message.place, message.said
     first = max(start, offset)
     nodes = kept[first - offset : len(messages) - offset]
-    for node, fingerprints, made in zip(nodes, messages.fingerprints[first:], messages.made[first:], strict=True):
-        if len(node.calls) < len(fingerprints):
-            for call, fingerprint in list(zip(made, fingerprints, strict=True))[len(node.calls) :]:
-                node.calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
-    return first, nodes
+    old = offset + known
+    lacking = [at for at, node in enumerate(nodes, first) if len(node.calls) < len(messages.fingerprints[at])]
+    for at in lacking:
+        calls = nodes[at - first].calls
+        for fingerprint, call in list(zip(messages.fingerprints[at], messages.made[at], strict=True))[len(calls) :]:
+            calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
+    return first, nodes, bool(lacking) and lacking[0] < old
 
 
 def _calls_again(nodes: Sequence[Node], older: Sequence[tuple[int, ...]], others: Sequence[KeptCall | Relapse]) -> set[int]:
@@ -116,16 +143,6 @@ def _unseen(joined: Joined, messages: Messages, end: int) -> list[Step]:
             Step(tuple([Entry(call, of.name, arguments=of.arguments or None) for call, of in zip(fingerprints, made, strict=True)]))
         )
     return steps[:end]
-
-
-def _current(step: Step | None, made: Sequence[ToolCall], node: Node) -> Step:
-    """The step that was made of a message before, if the record says the same of its calls; else a new one."""
-    if step is None or len(step.calls) != len(node.calls):
-        return _step(made, node)
-    for entry, kept in zip(step.calls, node.calls, strict=True):
-        if entry.result != kept.result or entry.flags != kept.flags or entry.error != kept.error or entry.call != kept.call:
-            return _step(made, node)
-    return step
 
 
 def _step(made: Sequence[ToolCall], node: Node) -> Step:

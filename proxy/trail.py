@@ -281,6 +281,9 @@ def _seed(items: Sequence[Item], users: Sequence[UserText], prints: Fingerprints
 
 def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> None:
     """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
+    if len(calls) == 1:  # nearly every message
+        _answer(calls[0], items, start, end)
+        return
     by_id: dict[str | None, deque[SeenCall]] = {}
     for call in calls:
         by_id.setdefault(call.id, deque()).append(call)
@@ -295,6 +298,15 @@ def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end
         if waiting:
             call = waiting.popleft()
             call.content, call.item, call.failed = item.content or b'""', index, item.failed
+
+
+def _answer(call: SeenCall, items: Sequence[Item], start: int, end: int) -> None:
+    """The same for the only call of a message."""
+    for index in range(start, end):
+        item = items[index]
+        if item.role is _TOOL and (item.call_id is None or call.id is None or item.call_id == call.id):
+            call.content, call.item, call.failed = item.content or b'""', index, item.failed
+            return
 
 
 def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints) -> int:

@@ -1,4 +1,4 @@
-"""A session's record across the requests of its client, stored and loaded between any two as a store would."""
+"""A session's record across the requests of its client, stored and loaded between any two as a process and its store would."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,7 @@ from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.lanes import Asker, Place, absorb, place_mark, tail_marks
 from proxy.models import Reason, Request
 from proxy.pardon import NOTHING, Pardon
-from proxy.state import MAX_BYTES, VERSION, Given, Nudge, Record, Stop, dump, load
+from proxy.state import MAX_BYTES, VERSION, Given, Nudge, Record, Records, Stop, dump, load
 from proxy.trail import History, read
 from tests.transcripts import Plain, Turn, request
 
@@ -17,7 +17,10 @@ PRINTS = Fingerprints(b"s" * 32, loose=True)
 
 @dataclass
 class Recorded:
-    """The session: what its store holds, what it was asked last. A clock ticks once a request."""
+    """The session: what its store holds, what it was asked last. A clock ticks once a request.
+
+    warm: one process serves it, which has the record at hand that it wrote.
+    """
 
     data: bytes | None = None
     clock: float = 0.0
@@ -26,6 +29,8 @@ class Recorded:
     history: History = field(default_factory=lambda: read(request(), PRINTS))
     place: Place = field(default_factory=Place.nowhere)
     pardon: Pardon = NOTHING
+    warm: bool = True
+    records: Records = field(default_factory=Records)
 
     def ask(
         self,
@@ -51,7 +56,7 @@ class Recorded:
         """The same for a request that is one already."""
         self.clock += 1
         self.request, self.history = asked, read(asked, PRINTS)
-        self.record = load(self.data, KEY)
+        self.record = self.records.load(b"", self.data, KEY) if self.warm else load(self.data, KEY)
         asker = Asker(lane, named, retry, self.clock, busy, pardon=self.pardon)
         self.place = absorb(self.record, self.request, self.history, PRINTS, asker, whole=whole)
         self.save()
@@ -60,6 +65,7 @@ class Recorded:
     def save(self) -> None:
         """Stores the record as it stands."""
         self.data = dump(self.record)
+        self.records.wrote(b"", self.data, self.record)
         assert len(self.data) <= MAX_BYTES
 
     def nudge(self, *names: str) -> Nudge:

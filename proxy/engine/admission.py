@@ -17,6 +17,7 @@ from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, wrap_u
 from proxy.policy import Mode, OnStop, Policy
 from proxy.state import LOST, Nudge, Record, Stop, noticed_mark
 from proxy.trail import History, Trail
+from proxy.turns import Turn
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
 ERROR_LADDER = (400, 401, 404)
@@ -39,9 +40,10 @@ def admit(case: Case, spending: Spending) -> Admission:
         return plan
     if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
-    plan = _weigh(plan, case, counts, spending)
+    turns = case.turns()
+    plan = _weigh(plan, case, counts, turns, spending)
     plan.armed = plan.serve is Serve.FORWARD and (
-        any([detector.armed(place.trail, counts, policy) for detector in active(policy, counts)]) or texts_armed(case.turns(), policy)
+        any([detector.armed(place.trail, counts, policy) for detector in active(policy, counts)]) or texts_armed(turns, policy)
     )
     plan.edits = edits_of(plan, case, attempt=0)
     return plan
@@ -61,14 +63,14 @@ def _observed(plan: Admission, case: Case, counts: Tally, spending: Spending) ->
     if spending.refused is not None:
         _refused(plan, spending.refused)
     elif not (place.current and place.lane.stop is not None):
-        plan = _weigh(plan, case, counts, spending)
+        plan = _weigh(plan, case, counts, case.turns(), spending)
     plan.serve = Serve.FORWARD
     return plan
 
 
-def _weigh(plan: Admission, case: Case, counts: Tally, spending: Spending) -> Admission:
+def _weigh(plan: Admission, case: Case, counts: Tally, turns: Sequence[Turn], spending: Spending) -> Admission:
     """What the trail shows; a budget's last call concludes, unless the trail ends the run anyway."""
-    _look(plan, case, counts)
+    _look(plan, case, counts, turns)
     if spending.last is not None and plan.action is not Action.STOP and _can_conclude(case.request, case.policy):
         return _last_step(plan, spending.last)
     if plan.serve is Serve.FORWARD and plan.nudge is None:
@@ -110,11 +112,13 @@ def _can_conclude(request: Request, policy: Policy) -> bool:
     return policy.on_stop is OnStop.WRAP_UP and request.may_call
 
 
-def _look(plan: Admission, case: Case, counts: Tally) -> None:
+def _look(plan: Admission, case: Case, counts: Tally, turns: Sequence[Turn]) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
     place, policy = case.place, case.policy
     findings = [f for detector in active(policy, counts) for f in detector.seen(place.trail, counts, policy)]
-    findings += texts_seen(case.turns(), policy)
+    findings += texts_seen(turns, policy)
+    if not findings and case.record.stopped < SUB_AGENT_STOPS:
+        return
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]

@@ -415,7 +415,7 @@ async def test_a_degraded_exchange_overwrites_no_record() -> None:
 async def test_a_fault_while_a_session_is_opened_gives_its_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it is: a cancelled request, or a mistake of ours."""
     world = World()
-    monkeypatch.setattr("proxy.sessions.load", _broken)
+    monkeypatch.setattr("proxy.sessions.Records.load", _broken)
     with pytest.raises(RuntimeError):
         await world.open(name="a")
     await world.sessions.drain()

@@ -18,6 +18,7 @@ from proxy.state import (
     Node,
     Nudge,
     Record,
+    Records,
     Relapse,
     Stop,
     dump,
@@ -271,3 +272,37 @@ def test_a_record_that_nothing_makes_small_is_emptied() -> None:
     absurd = record(lane(nudges=[msgspec.structs.replace(nudge(), calls=[BIG] * 5000)]), given=3, calls=32)
     absurd.relapses = [Relapse(1, 2)]
     assert reloaded(absurd) == Record(VERSION, KEY, relapses=[Relapse(1, 2)])
+
+
+# ---- records of one process
+
+
+def test_a_record_that_comes_back_as_it_was_written_is_not_read_again() -> None:
+    """It is handed out once: the next one to ask gets a copy of his own."""
+    records, mine = Records(), record(lane(nodes=nodes(3)))
+    data = dump(mine)
+    records.wrote(b"session", data, mine)
+
+    assert records.load(b"session", data, KEY) is mine
+    again = records.load(b"session", data, KEY)
+    assert again is not mine
+    assert again == mine
+
+
+def test_a_record_that_somebody_else_wrote_is_read() -> None:
+    """Also one under another secret, and none at all."""
+    records, mine = Records(), record(lane(nodes=nodes(3)))
+    others = dump(record(lane(nodes=nodes(4))))
+    for data, key in ((others, KEY), (dump(mine), KEY + 1), (None, KEY)):
+        records.wrote(b"session", dump(mine), mine)
+        assert records.load(b"session", data, key) == load(data, key)
+
+
+def test_the_records_at_hand_are_the_newest() -> None:
+    """Many sessions are never asked again."""
+    records, all_ = Records(most=2), [record(lane(nodes=nodes(number))) for number in range(3)]
+    for number, one in enumerate(all_):
+        records.wrote(b"%d" % number, dump(one), one)
+
+    found = [records.load(b"%d" % number, dump(one), KEY) is one for number, one in enumerate(all_)]
+    assert found == [False, True, True]

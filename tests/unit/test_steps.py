@@ -21,7 +21,7 @@ class Twice:
 
     def __init__(self) -> None:
         self._readings = Readings()
-        self.grown, self.alone = Recorded(), Recorded()
+        self.grown, self.alone = Recorded(), Recorded(warm=False)
 
     def ask(self, *turns: Turn) -> None:
         raw = body(*turns, system=LONG)
