@@ -9,6 +9,7 @@ from typing import Any
 import zstandard
 
 from proxy.errors import BadRequest
+from proxy.waits import Waits
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -27,7 +28,10 @@ class ClientGone(Exception):
 
 
 class Client:
-    """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
+    """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte.
+
+    unwatched: what it shares with the other clients of a server.
+    """
 
     __slots__ = (
         "_gathered",
@@ -36,7 +40,7 @@ class Client:
         "_receive",
         "_send",
         "_task",
-        "_timer",
+        "_unwatched",
         "_watch",
         "ended",
         "fields",
@@ -45,7 +49,7 @@ class Client:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, unwatched: "Waits[Client] | None" = None) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(self.fields)}
         self.status: int | None = None
@@ -57,7 +61,7 @@ class Client:
         self._receive = receive
         self._send = send
         self._head: Message = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._unwatched = unwatched or unwatched_clients()
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[Any] | None = None
 
@@ -103,15 +107,15 @@ class Client:
 
     async def __aenter__(self) -> "Client":
         self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, self._begin_watching)
+        self._unwatched.begin(self)
         return self
 
-    def _begin_watching(self) -> None:
+    def begin_watching(self) -> None:
+        """From now on it is noticed when the client leaves."""
         self._watch = asyncio.create_task(self._notice())
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._unwatched.end(self)
         if self._watch is not None:
             self._watch.cancel()
         if self.gone and kind is asyncio.CancelledError and self._task is not None and self._task.uncancel() <= 0:
@@ -153,6 +157,11 @@ class Client:
         """Sends a complete response."""
         await self.start(status, [*fields, (b"content-length", b"%d" % len(body))])
         await self.write(body, more=False)
+
+
+def unwatched_clients() -> Waits[Client]:
+    """Those whose exchanges have just begun: of most it need not be noticed when they leave."""
+    return Waits(_UNWATCHED_SECONDS, lambda client, _: client.begin_watching())
 
 
 def _too_large(limit: int) -> BadRequest:

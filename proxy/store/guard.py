@@ -32,7 +32,7 @@ from proxy.store.contract import (
     Store,
     Usage,
 )
-from proxy.store.deadline import within
+from proxy.store.deadline import Deadline
 
 # Failed commits whose settlements are kept for a later delivery, and for how long: well within the time in which the store
 # still knows that it had applied one whose reply was lost.
@@ -75,6 +75,7 @@ class GuardedStore:
         self._on_change = on_change
         self._fallback_secret = fallback_secret
         self._breaker = Breaker(clock, retry_after)
+        self._deadline = Deadline(timeout)
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._secret: bytes | None = None
         self._secret_read_at = 0.0
@@ -172,8 +173,7 @@ class GuardedStore:
             if probe and not breaker.begin_probe():
                 raise StoreUnavailable(f"the session store is away ({breaker.cause}); it is tried again every {breaker.retry_after:g} s")
             try:
-                async with within(self._timeout):
-                    answer = await call()
+                answer = await self._deadline.kept(call())
             except PartUnavailable:
                 self._succeeded()  # the other parts answer
                 raise

@@ -7,6 +7,7 @@ business.
 
 import asyncio
 import io
+import math
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
@@ -22,6 +24,7 @@ from yarl import URL
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
 from proxy.upstream import Target, unquoted
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream
+from proxy.waits import Waits
 
 Body = bytes | AsyncIterator[bytes] | None
 
@@ -41,6 +44,8 @@ _WHOLE_BODY = 1024 * 1024
 # outputs known come to 128k tokens, less than half a KiB of events each.
 _MOST_WHOLE = 64 * 1024 * 1024
 _MOST_STREAMED = 256 * 1024 * 1024
+# Judged routes are few; others hold ids that hardly come twice.
+_MOST_URLS = 64
 _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _TIMED_OUT = "lastcall_upstream_timeout"
@@ -55,14 +60,14 @@ class Response:
     headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
     """
 
-    __slots__ = ("_answer", "_followed", "_look", "_upstream", "_waiting", "headers", "reason", "status")
+    __slots__ = ("_answer", "_followed", "_looks", "_looks_left", "_upstream", "headers", "reason", "status")
 
-    def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", *, plain: bool) -> None:
+    def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", looks: "Waits[Response]", *, plain: bool) -> None:
         self._answer = answer
         self._upstream = upstream
+        self._looks = looks
+        self._looks_left = 0
         self._followed = plain
-        self._look: asyncio.TimerHandle | None = None
-        self._waiting = False
         self.status = answer.status
         self.reason = answer.reason or ""
         self.headers = to_client(answer.raw_headers, plain=plain, bodiless=answer.status in (204, 304))
@@ -102,32 +107,33 @@ class Response:
 
     async def _next(self) -> bytes:
         """The next piece, b"" at the end."""
-        if self._look is None and not self._answer.content.is_eof():
-            self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_after)
-        self._waiting = True
+        content = self._answer.content
+        self._looks_left = self._upstream.most_looks
+        if not content.is_eof():
+            self._looks.begin(self)
         try:
-            return await self._answer.content.readany()
+            return await content.readany()
         except (*_FAILURES, RuntimeError) as error:  # RuntimeError: the connection was gone before this read
-            raise self._upstream.cut(error) from None
+            raise self._upstream.cut(error if self._looks_left else aiohttp.SocketTimeoutError()) from None
         finally:
-            self._waiting = False
+            self._looks.end(self)
 
-    def _look_after(self) -> None:
-        """Ends a wait on a connection that is gone. aiohttp does not: not after a chunk that is none, nor when the pool is closed."""
-        self._look = None
+    def look_after(self) -> None:
+        """Ends a wait that is long enough, and one on a connection that is gone.
+
+        aiohttp does not notice the latter after a chunk that is none, nor when the pool is closed.
+        """
         connection = self._answer.connection
-        if not self._waiting or connection is None:
+        if connection is None:
             return
-        if connection.transport is None or connection.transport.is_closing():
+        self._looks_left -= 1
+        if not self._looks_left or connection.transport is None or connection.transport.is_closing():
             self.close()
         else:
-            self._look = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_after)
+            self._looks.begin(self)
 
     def close(self) -> None:
         """Ends the exchange at once: an answer read to its end has given its connection back, any other's is closed."""
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
         if not self._answer.closed:
             self._answer.close()
 
@@ -158,12 +164,7 @@ class _Request:
     started: float
     connection: _Connection = field(default_factory=_Connection)
     broken: Exception | None = None
-    clock: asyncio.Timeout | None = None  # runs until the answer's header is there
-
-    def allow(self, seconds: float | None) -> None:
-        """Restarts the clock, or stops it with None."""
-        if self.clock is not None:
-            self.clock.reschedule(None if seconds is None else _now() + seconds)
+    limit: asyncio.Timeout | None = None  # until the answer's header is there
 
     def is_stale(self, error: Exception) -> bool:
         """Whether the server had most likely hung up on a reused connection before it saw the request, which can then be repeated.
@@ -192,11 +193,15 @@ class Upstream:
         url = _base_url(target)
         self._target = target
         self._base = str(url).rstrip("/")
+        self._url = lru_cache(maxsize=_MOST_URLS)(self._checked_url)
         self._address = (url.raw_host, url.port)
         self._described = f"Upstream {target.name!r} at {url.scheme}://{url.host_subcomponent}:{url.port}"
         # Until the header: one silence for the request to leave, one for the answer. aiohttp itself watches neither a body that the
         # other side does not take nor a header that drips.
-        self._patience = target.connect_timeout + 2 * target.read_timeout
+        self._unanswered: Waits[asyncio.Timeout] = Waits(target.connect_timeout + 2 * target.read_timeout, _expire)
+        # aiohttp would set a timer for each chunk of an answer: its silences are found by the looks that are taken anyway.
+        self.most_looks = math.ceil(target.read_timeout / _LOOK_EVERY)
+        self._looks: Waits[Response] = Waits(target.read_timeout / self.most_looks, lambda response, _: response.look_after())
         self._timeout = aiohttp.ClientTimeout(connect=target.connect_timeout, sock_read=target.read_timeout)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -253,7 +258,7 @@ class Upstream:
                 answer = await self._attempt(request)
         except _FAILURES as error:
             raise (request.broken or self.failed(error)) from None
-        return Response(answer, self, plain=plain)
+        return Response(answer, self, self._looks, plain=plain)
 
     def _is_bearer(self, path: str) -> bool:
         """Whether the key is a bearer token: everywhere but on the routes of the messages API, which want it in a header of its own."""
@@ -265,7 +270,9 @@ class Upstream:
         await self._session.close()
 
     async def _attempt(self, request: _Request) -> aiohttp.ClientResponse:
-        async with asyncio.timeout(self._patience) as request.clock:
+        async with asyncio.timeout(None) as limit:
+            request.limit = limit
+            self._unanswered.begin(limit)
             outer = _CONNECTION.set(request.connection)
             try:
                 answer = await self._session.request(
@@ -279,7 +286,10 @@ class Upstream:
                 )
             finally:
                 _CONNECTION.reset(outer)
-                request.clock = None
+                self._unanswered.end(limit)
+                request.limit = None
+        if answer.connection is not None and answer.connection.protocol is not None:
+            answer.connection.protocol.read_timeout = None
         if answer.status == 101:  # never asked for: `Upgrade` is not passed on
             answer.close()
             raise aiohttp.ClientResponseError(answer.request_info, ())
@@ -295,19 +305,28 @@ class Upstream:
                 return self._uploaded(pieces, request)
 
     async def _uploaded(self, body: AsyncIterator[bytes], request: _Request) -> AsyncIterator[bytes]:
-        """A streamed body on its way out. The clock stands while the client is waited for; a failure of the body's own is kept."""
+        """A streamed body on its way out. The client may take its time; a failure of the body's own is kept."""
         try:
-            request.allow(None)
+            self._allow(request, waits=False)
             async for piece in body:
-                request.allow(self._patience)
+                self._allow(request, waits=True)
                 yield piece
-                request.allow(None)
-            request.allow(self._patience)
+                self._allow(request, waits=False)
+            self._allow(request, waits=True)
         except Exception as error:
             request.broken = error
             raise
 
-    def _url(self, path: str, query: bytes) -> URL:
+    def _allow(self, request: _Request, *, waits: bool) -> None:
+        """Lets the time for a request begin anew, or stand."""
+        if request.limit is None:
+            return
+        if waits:
+            self._unanswered.begin(request.limit)
+        else:
+            self._unanswered.end(request.limit)
+
+    def _checked_url(self, path: str, query: bytes) -> URL:
         """The request's URL, byte for byte. Nothing a client sends can change the host or leave the base URL's path."""
         if (path and not path.startswith("/")) or not _is_sendable(path) or "?" in path or _CLIMBING.search(unquoted(path)):
             raise BadRequest(f"The path {path[:200]!r} cannot be forwarded: it must begin with '/', be percent-encoded and hold no '..'.")
@@ -382,6 +401,10 @@ class _Sockets:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 30)
         return made
+
+
+def _expire(limit: asyncio.Timeout, _: float) -> None:
+    limit.reschedule(_now())
 
 
 def _now() -> float:

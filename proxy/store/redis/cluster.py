@@ -18,7 +18,7 @@ from proxy.events import StoreChanged
 from proxy.store import wire
 from proxy.store.breaker import Breaker
 from proxy.store.contract import OnChange, PartUnavailable
-from proxy.store.deadline import within
+from proxy.store.deadline import Deadline
 from proxy.store.redis.connections import Connections
 from proxy.store.redis.servers import Options
 from proxy.store.wire import Command
@@ -40,7 +40,7 @@ class _Node:
         self.name = f"{address[0]}:{address[1]}"
         self.connections = Connections(options.to(address), options.most)
         self.breaker = breaker
-        self._deadline = deadline
+        self._deadline = Deadline(deadline)
         self._on_change = on_change
 
     async def ask(self, commands: list[Command]) -> list[Any]:
@@ -49,8 +49,7 @@ class _Node:
         if probe and not self.breaker.begin_probe():
             raise self.away()
         try:
-            async with within(self._deadline):
-                replies = await self.connections.exchange(commands)
+            replies = await self._deadline.kept(self.connections.exchange(commands))
             for reply in replies:
                 if isinstance(reply, ResponseError) and not isinstance(reply, AskError | TryAgainError):
                     raise reply

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from proxy.upstream.headers import declared_length, to_client, to_upstream
 
-RAW = st.lists(st.tuples(st.binary(max_size=30), st.binary(max_size=60)), max_size=8)
+RAW = st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=24)), max_size=4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""Waits: who waits for too long is told of once, whoever does not is not, and one timer does for all."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from proxy.waits import Waits
+
+
+class Told:
+    """What was told of, and an event that is set once that are so many."""
+
+    def __init__(self, most: int) -> None:
+        self.names: list[str] = []
+        self.late: list[float] = []
+        self.enough = asyncio.Event()
+        self._most = most
+
+    def __call__(self, name: str, late: float) -> None:
+        self.names.append(name)
+        self.late.append(late)
+        if len(self.names) == self._most:
+            self.enough.set()
+
+
+async def test_those_that_wait_too_long_are_told_of_in_their_order() -> None:
+    """Each once, none before its time."""
+    told = Told(2)
+    waits = Waits(0.02, told)
+    began = asyncio.get_running_loop().time()
+
+    waits.begin("a")
+    waits.begin("b")
+    await told.enough.wait()
+
+    assert told.names == ["a", "b"]
+    assert asyncio.get_running_loop().time() - began >= 0.02
+    assert min(told.late) >= 0
+
+
+async def test_whoever_waits_no_more_is_not_told_of() -> None:
+    """Nor is it an error to end what never began."""
+    told = Told(1)
+    waits = Waits(0.01, told)
+
+    waits.begin("a")
+    waits.begin("b")
+    waits.end("a")
+    waits.end("c")
+    await told.enough.wait()
+
+    assert told.names == ["b"]
+
+
+async def test_a_wait_that_begins_anew_has_all_its_time_again() -> None:
+    """It takes its turn behind those that began before."""
+    told = Told(2)
+    waits = Waits(0.01, told)
+
+    waits.begin("a")
+    waits.begin("b")
+    waits.begin("a")
+    await told.enough.wait()
+
+    assert told.names == ["b", "a"]
+
+
+async def test_a_wait_can_begin_anew_when_it_is_over() -> None:
+    """From within what is told."""
+    told = Told(2)
+
+    def again(name: str, late: float) -> None:
+        told(name, late)
+        if not told.enough.is_set():
+            waits.begin(name)
+
+    waits = Waits(0.005, again)
+    waits.begin("a")
+    await told.enough.wait()
+
+    assert told.names == ["a", "a"]
+
+
+async def test_a_busy_process_knows_how_late_it_is() -> None:
+    """So that a silence can be told from its own work."""
+    told = Told(1)
+    waits = Waits(0.01, told)
+
+    waits.begin("a")
+    time.sleep(0.06)  # noqa: ASYNC251 - what keeps the loop busy
+    await told.enough.wait()
+
+    assert told.late[0] >= 0.03
+
+
+async def test_all_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is what they are for."""
+    loop = asyncio.get_running_loop()
+    timers: list[float] = []
+    call_later = loop.call_later
+
+    def counted(delay: float, callback: Callable[..., object], *given: object) -> asyncio.TimerHandle:
+        timers.append(delay)
+        return call_later(delay, callback, *given)
+
+    monkeypatch.setattr(loop, "call_later", counted)
+    waits = Waits(60.0, Told(1))
+
+    for name in "abc":
+        waits.begin(name)
+        waits.end(name)
+
+    assert timers == [60.0]
+
+
+def test_what_waited_in_another_loop_is_forgotten() -> None:
+    """A loop that has ended ends nobody's wait, and keeps none from ending in the next."""
+    told = Told(1)
+    waits = Waits(0.01, told)
+
+    async def begun(name: str) -> None:
+        waits.begin(name)
+
+    async def over(name: str) -> None:
+        waits.begin(name)
+        await told.enough.wait()
+
+    asyncio.run(begun("a"))
+    asyncio.run(over("b"))
+
+    assert told.names == ["b"]
