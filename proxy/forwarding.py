@@ -71,15 +71,23 @@ class Forwarder:
     async def take(self, chunk: bytes) -> None:
         """Passes on what a chunk completes."""
         events = self._splitter.feed(chunk)
-        coming = sum([event.count(b'"name"') for event in events])
-        looks = self._watch is not None and (self._watch.first or any(self._dialect.terminator in event for event in events))
-        if looks or self._armed or self.holding or runaway(self._policy, self.reader.begun, coming=coming):
+        if self._looks(events):
             for event in events:
                 await self._look_first(event)
                 if self.cut:
                     return
         elif events:
             await self._pass_on(events)
+
+    def _looks(self, events: list[bytes]) -> bool:
+        """Whether these events must be looked at before they go out."""
+        if self._armed or self.holding:
+            return True
+        out = events[0] if len(events) == 1 else b"".join(events)
+        if self._watch is not None and (self._watch.first or self._dialect.terminator in out):
+            return True
+        coming = out.count(b'"name"')
+        return bool(coming or self.reader.begun) and runaway(self._policy, self.reader.begun, coming=coming)
 
     async def finish(self) -> None:
         """Passes on what the stream ended with, be it a broken event."""
@@ -94,7 +102,8 @@ class Forwarder:
                 await self._release(b"")
 
     async def _pass_on(self, events: list[bytes]) -> None:
-        out = b"".join(self._shown(events))
+        shown = [self._dialect.without_usage(event) for event in events] if self._strip else events
+        out = shown[0] if len(shown) == 1 else b"".join(shown)
         ends = self._dialect.terminator in out
         if ends:
             self._follow(events)
@@ -116,8 +125,9 @@ class Forwarder:
     def _follow(self, events: list[bytes]) -> None:
         for event in events:
             self.reader.feed(event)
-            self._said.append(self.reader.said)
-            self._listen()
+            if self.reader.said:
+                self._said.append(self.reader.said)
+                self._listen()
 
     def _listen(self) -> None:
         """Follows the text that the event just read added; one that has no end is cut after it."""
@@ -126,9 +136,6 @@ class Forwarder:
         self._watch.take(self.reader.said)
         if self._watch.endless and not self.cut:
             self.cut = True
-
-    def _shown(self, events: list[bytes]) -> list[bytes]:
-        return [self._dialect.without_usage(event) for event in events] if self._strip else events
 
     async def _look_first(self, event: bytes) -> None:
         begun = self.reader.begun

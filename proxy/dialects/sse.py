@@ -27,6 +27,8 @@ class Splitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that `data` completes, each with its blank line. A blank line on its own is an event without data."""
+        if not self._buffer and _is_one(data):
+            return [data]
         self._buffer += data
         events: list[bytes] = []
         start = 0
@@ -54,6 +56,11 @@ class Splitter:
         # Only the first event can have been scanned before; `_scanned` is behind every later one.
         last = _LAST_LINE.search(self._buffer, max(start, self._scanned - _LONGEST_MATCH))
         return last.end() if last else None
+
+
+def _is_one(data: bytes) -> bool:
+    """Whether bytes are exactly one event, as most servers send them."""
+    return data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 > 0 and b"\r" not in data and not data.startswith(b"\n")
 
 
 def data_of(event: bytes) -> bytes | None:

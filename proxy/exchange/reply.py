@@ -41,14 +41,17 @@ class Reply:
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Sends a piece of a stream; the last one with more=False."""
-        await self.open()
-        self._mark_first_byte()
+        if self._opening is not None:
+            await self.open()
         self._written = self._clock()
+        if self.first_byte is None:
+            self.first_byte = self._written
         await self._client.write(data, more=more)
 
     async def whole(self, status: int, fields: Fields, body: bytes) -> None:
         """Sends a complete response."""
-        self._mark_first_byte()
+        if self.first_byte is None:
+            self.first_byte = self._clock()
         await self._client.whole(status, [*fields, *self._fields()], body)
 
     def keep_alive_due(self) -> float:
@@ -71,7 +74,3 @@ class Reply:
         finally:
             work.cancel()
         return work.result()
-
-    def _mark_first_byte(self) -> None:
-        if self.first_byte is None:
-            self.first_byte = self._clock()
