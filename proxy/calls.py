@@ -120,11 +120,11 @@ class Calls:
         session, request = self._session, self._session.request
         if session.policy.mode is Mode.OBSERVE:
             return edits
-        return msgspec.structs.replace(
-            edits,
-            ask_usage=request.stream and not request.wants_usage,
-            max_output=clamp(request, session.granted, wanted_output(request)),
-        )
+        ask_usage = request.stream and not request.wants_usage
+        most = clamp(request, session.granted, wanted_output(request))
+        if not ask_usage and most is None:
+            return edits
+        return msgspec.structs.replace(edits, ask_usage=ask_usage, max_output=most)
 
     def _without_known_quirks(self, edits: Edits) -> Edits:
         model = self._session.request.model

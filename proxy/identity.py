@@ -24,7 +24,7 @@ _VENDOR_SESSION = re.compile(r"x-(?!.*parent).+-session-id")
 _CLAUDE_USER = re.compile(r'(?:_session_|"session_id"\s*:\s*")([0-9a-fA-F-]{8,64})(?:"|$)')  # one name, or an object written as a string
 
 
-_TIGHTENING = ("x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-max-cost-usd", "x-lastcall-deadline")
+_TIGHTENING = frozenset({"x-lastcall-max-steps", "x-lastcall-max-tokens", "x-lastcall-max-cost-usd", "x-lastcall-deadline"})
 
 _CLAUDE_PARENT = re.compile(r'"parent_session_id"\s*:\s*"([0-9a-fA-F-]{8,64})"')
 
@@ -129,18 +129,22 @@ def _session(
         return own, "x-lastcall-session"
     if path_session is not None:
         return path_session, "path"
-    value, name = _first(headers, [*(name.lower() for name in extra), *client.sessions, *_GENERIC])
-    if value is not None:
-        return value, name
+    for names in ([name.lower() for name in extra], client.sessions, _GENERIC):
+        value, name = _first(headers, names)
+        if value is not None:
+            return value, name
     for name, value in headers.items():
         if _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
             return value, name
     return _from_baggage(headers) or _from_body(hints, client) or _said_twice(headers, hints) or (None, "derived")
 
 
-def _first(headers: Mapping[str, str], names: Iterable[str]) -> tuple[str | None, str]:
+def _first(headers: Mapping[str, str], names: Sequence[str]) -> tuple[str | None, str]:
     """The first of these headers that holds an id, with its name."""
-    return next(((value, name) for name in names if (value := _usable(headers.get(name))) is not None), (None, ""))
+    for name in names:
+        if (value := _usable(headers.get(name))) is not None:
+            return value, name
+    return None, ""
 
 
 def _said_twice(headers: Mapping[str, str], hints: Mapping[str, str]) -> tuple[str, str] | None:
@@ -180,7 +184,7 @@ def _usable(value: str | None) -> str | None:
 
 
 def _tighten(headers: Mapping[str, str]) -> Tighten:
-    if not any(name in headers for name in _TIGHTENING):
+    if headers.keys().isdisjoint(_TIGHTENING):
         return _AS_IT_IS
     return Tighten(
         _whole(headers, "x-lastcall-max-steps", "steps"),

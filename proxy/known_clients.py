@@ -46,17 +46,23 @@ STRANGER = Known("", (), ("x-claude-code-agent-id",), ends_on_400=False)
 
 # What a client calls a request that is not a turn of its agent: summaries, memory, titles, probes.
 _SIDE = re.compile(r"compact|compaction|memory|memory_consolidation|prewarm|auxiliary|title", re.IGNORECASE)
+_SAY_KIND = frozenset({"x-codex-turn-metadata", "x-openai-subagent", "x-claude-code-request-class"})
 _TURN_KIND = re.compile(r'"request_kind"\s*:\s*"(\w+)"')
 
 
 def known_client(headers: Mapping[str, str]) -> Known:
     """The client that a request's user agent names, else `STRANGER`. headers: lower-case names."""
     agent = headers.get("user-agent", "").lower()
-    return next((client for client in CLIENTS if client.word in agent), STRANGER)
+    for client in CLIENTS:
+        if client.word in agent:
+            return client
+    return STRANGER
 
 
 def is_side_request(headers: Mapping[str, str]) -> bool:
     """Whether the client itself says that a request is no turn of its agent. headers: lower-case names."""
+    if headers.keys().isdisjoint(_SAY_KIND):
+        return False
     turn = _TURN_KIND.search(headers.get("x-codex-turn-metadata", ""))
     kinds = (headers.get("x-openai-subagent"), headers.get("x-claude-code-request-class"), turn and turn.group(1))
     return any(_SIDE.fullmatch(kind) is not None for kind in kinds if kind)

@@ -115,14 +115,21 @@ class Exchange:
         if plan.serve is Serve.LOCAL:
             await self._closing.local()
             return Outcome.REFUSED if plan.action is Action.REFUSE else Outcome.COMPLETED
+        time_left = self._course.time_left(self._set.clock())
+        if time_left is None:
+            return await self._ask()
         try:
-            async with asyncio.timeout(self._course.time_left(self._set.clock())):
-                if plan.serve is Serve.FORWARD:
-                    return await self._forward()
-                await self._closing.conclude(reserved=True)
+            async with asyncio.timeout(time_left):
+                return await self._ask()
         except TimeoutError:
             if not self._whole_sent:
                 await self._closing.time_over()
+        return Outcome.COMPLETED
+
+    async def _ask(self) -> Outcome:
+        if self._course.plan.serve is Serve.FORWARD:
+            return await self._forward()
+        await self._closing.conclude(reserved=True)
         return Outcome.COMPLETED
 
     # ---- an answer of the upstream's
