@@ -45,7 +45,7 @@ from proxy.globs import fits
 from proxy.health import add_health, add_metrics, metrics_alone
 from proxy.listening import listen, url_of
 from proxy.origins import origins_of
-from proxy.output import Handler, Lines
+from proxy.output import Handler, Lines, place_of
 from proxy.passage import Passage, plain_path
 from proxy.pricelist import prices_of
 from proxy.reload import InForce, Reloader, reloading
@@ -100,6 +100,8 @@ class Front:
         try:
             if "sec-websocket-key" in client.headers:  # Codex tries this first, and goes on over HTTP only when told so with this status
                 raise BadRequest("WebSockets are not served: send the same request over HTTP", status=426, code="lastcall_no_websocket")
+            if client.headers.get("transfer-encoding", "chunked").lower() != "chunked":  # the server undoes that one only
+                raise BadRequest("a transfer-encoding other than 'chunked' is not understood", status=501, code="lastcall_bad_encoding")
             setting.origins.check(client.headers)
             session, path = _split(_raw_path(scope))
             judged = _judged(path) if scope["method"] == "POST" else None
@@ -115,7 +117,7 @@ class Front:
             await _tell(client, dialect, error)
         except Exception as error:  # noqa: BLE001 - the error boundary
             # The one place where the unexpected ends. Its message may hold content: only kind and place are logged.
-            _log.error("unexpected %s at %s", type(error).__name__, _place(error))
+            _log.error("unexpected %s at %s", type(error).__name__, place_of(error))
             fault = ProxyError(
                 500, "lastcall_internal_error", "Lastcall failed inside; the log names the place. The request was not answered."
             )
@@ -134,15 +136,6 @@ async def _tell(client: Client, dialect: Dialect, error: ProxyError) -> None:
         return
     fields = [_JSON] if error.retry else [_JSON, (b"x-should-retry", b"false")]
     await client.whole(error.status, fields, dialect.error(error.status, error.code, error.message, None))
-
-
-def _place(error: BaseException) -> str:
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}")
-        trace = trace.tb_next
-    return " > ".join(frames[-6:])
 
 
 def _raw_path(scope: Scope) -> str:

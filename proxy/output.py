@@ -7,12 +7,17 @@ get rid of is dropped beyond a bound.
 import contextlib
 import io
 import logging
+import os
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
+
+import msgspec
 
 _BATCH_SECONDS = 0.1  # what comes within it leaves in one system call
 _MOST_WAITING = 10_000  # lines
+_LONGEST_MESSAGE = 300  # characters
 _PATIENCE = 1.0  # seconds for the last lines of a process
 
 
@@ -71,13 +76,36 @@ class Lines:
 
 
 class Handler(logging.Handler):
-    """Sends what libraries log the same way; a line that cannot be taken is dropped."""
+    """Sends what is logged otherwise, by libraries above all, the same way: as a JSON line `logged`. One that cannot be taken is dropped.
+
+    Of a message that is its first line, of an exception kind and place: the rest may hold content or keys.
+    """
 
     def __init__(self, lines: Lines) -> None:
         super().__init__()
         self._lines = lines
-        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
+        first = record.getMessage().partition("\n")[0][:_LONGEST_MESSAGE]
+        line = {
+            "event": "logged",
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": "".join([character if character.isprintable() else "\ufffd" for character in first]),
+        }
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            line |= {"error": type(error).__name__, "place": place_of(error)}
         with contextlib.suppress(BlockingIOError):
-            self._lines(self.format(record).encode("utf-8", "replace") + b"\n")
+            self._lines(msgspec.json.encode(line) + b"\n")
+
+
+def place_of(error: BaseException) -> str:
+    """Where an exception was raised, innermost last: `file.py:1 > file.py:2`."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return " > ".join(frames[-6:])

@@ -213,6 +213,15 @@ async def test_a_client_that_leaves_before_a_forwarded_answer_is_noticed() -> No
     assert proxy.telemetry.unjudged == [UnjudgedEnded(status=499, seconds=0.0)]
 
 
+async def test_a_transfer_coding_that_nobody_undoes_is_refused() -> None:
+    """What arrived would not be the body."""
+    proxy = Proxy()
+    conversation = await proxy.ask(request(), transfer_encoding="gzip, chunked")
+
+    assert (conversation.status, conversation.json["error"]["code"]) == (501, "lastcall_bad_encoding")
+    assert proxy.upstream.sent == []
+
+
 # ---- the error boundary
 
 

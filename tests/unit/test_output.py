@@ -1,6 +1,8 @@
 """Log lines on their way out: whole, in order, in batches, and never waited for."""
 
+import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -112,12 +114,28 @@ def test_nothing_is_waited_for_where_nothing_was_said(pipe: Pipe) -> None:
 
 
 def test_what_libraries_log_goes_the_same_way(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With level and name; what cannot be taken is dropped."""
+    """As a JSON line of what is harmless; what cannot be taken is dropped."""
     lines = Lines(pipe.write)
-    record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, "odd \ud800 %s", ("request",), None)
+    try:
+        raise ValueError("sk-secret")
+    except ValueError:
+        record = logging.LogRecord(
+            "uvicorn.error", logging.WARNING, "", 0, "odd \ud800\x1b[31m %s\nsk-secret", ("request",), sys.exc_info()
+        )
     Handler(lines).handle(record)
     lines.flush()
     monkeypatch.setattr(output, "_MOST_WAITING", 0)
     Handler(lines).handle(record)
 
-    assert pipe.written == [b"WARNING uvicorn.error: odd ? request\n"]
+    (written,) = pipe.written
+    line = json.loads(written)
+    assert written.count(b"\n") == 1
+    assert line.pop("ts").endswith("Z")
+    assert line.pop("place").startswith("test_output.py:")
+    assert line == {
+        "event": "logged",
+        "level": "warning",
+        "logger": "uvicorn.error",
+        "message": "odd \ufffd\ufffd[31m one",
+        "error": "ValueError",
+    }
