@@ -31,7 +31,7 @@ _KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "
 
 def masked(url: str) -> str:
     """A URL fit for a log or an error: without user, password and query."""
-    return re.sub(r"\?.*", "?…", re.sub(r"//[^/\s]*@", "//***@", url), flags=re.DOTALL)
+    return re.sub(r"\?.*", "?…", re.sub(r"//.*@", "//***@", url, flags=re.DOTALL), flags=re.DOTALL)
 
 
 def shown(value: object) -> str:
@@ -150,7 +150,9 @@ def _url(value: object, schemes: tuple[str, ...], example: str) -> str:
     except ValueError:
         raise fault(f"{shown(text)} is not a URL; use one such as {example}") from None
     if parts.scheme not in schemes:
-        raise fault(f"{shown(text)} does not begin with {' or '.join(f'{scheme}://' for scheme in schemes)}; use {example}")
+        # Without a scheme it may be a variable that holds the password alone.
+        what = shown(text) if "//" in text or ("@" not in text and re.search(r"[.:]", text)) else "the value"
+        raise fault(f"{what} does not begin with {' or '.join(f'{scheme}://' for scheme in schemes)}; use {example}")
     if bool(host) == (parts.scheme == "memory") or re.search(r"\s", text):
         raise fault(f"{shown(text)} is not a usable URL (check its host); use one such as {example}")
     return text

@@ -281,6 +281,22 @@ def test_a_wrong_url_from_a_variable_does_not_show_its_password() -> None:
     assert fault.startswith("store.url: 'postgres://***@h' does not begin with memory://")
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["hunter2", ":hunter2@h:6379", "redis://:hun/ter2@h", "redis://u:hun?ter2@h/0", "rediss://:hun#ter2@h", "redis://:a@hunter2@h:x"],
+)
+@pytest.mark.parametrize(
+    "key",
+    ["store: {url: '${SECRET}'}", "upstreams: {a: {base_url: '${SECRET}'}}", "upstreams: {a: {base_url: http://h/v1, proxy: '${SECRET}'}}"],
+)
+def test_a_password_that_was_written_wrongly_is_not_shown(key: str, value: str) -> None:
+    """Unescaped, or alone: where it ends is anybody's guess."""
+    try:
+        load(key, {"SECRET": value})
+    except ConfigError as error:
+        assert "ter2" not in str(error)
+
+
 # What is said about a file that does not fit
 
 
