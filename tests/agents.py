@@ -118,7 +118,7 @@ def turn_of(status: int, headers: Mapping[str, str], body: bytes) -> Turn:
 
 def events_of(body: bytes) -> list[dict[str, Any]]:
     """The data events of a stream, but for its terminator."""
-    lines = [line[5:].strip() for line in body.decode().splitlines() if line.startswith("data:")]
+    lines = [line[5:].strip() for line in body.decode().split("\n") if line.startswith("data:")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
