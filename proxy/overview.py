@@ -88,6 +88,14 @@ def _of_access(config: Config) -> Iterator[str]:
         )
     if keyed and not config.teams and config.server.open and not is_loopback(config.server.host):
         yield f"server.open: whoever reaches {config.server.host} spends the key of upstream {keyed[0]}; add teams to ask for keys"
+    for upstream in keyed:
+        sharing = {name: team for name, team in config.teams.items() if team.upstreams is None or upstream in team.upstreams}
+        if len(sharing) > 1 and any(team.other_endpoints != "refuse" for team in sharing.values()):
+            one, other = list(sharing)[:2]
+            yield (
+                f"upstreams.{upstream}: teams share its key, so {one} and {other} may list and read what the provider keeps for "
+                "the other (files, batches, stored responses); give them upstreams with keys of their own, or other_endpoints: refuse"
+            )
 
     if config.server.admin_port is not None and config.server.admin_key is None:
         yield f"server.admin_port: {config.server.admin_port} serves nothing without server.admin_key; `lastcall keygen` makes one"

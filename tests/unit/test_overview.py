@@ -8,6 +8,7 @@ from proxy.overview import in_force, warnings
 
 HASH = digest_of("k")
 RED = f"keys: [{HASH}]"
+BLUE = f"keys: [{digest_of('b')}]"
 KEYED = "upstreams: {a: {base_url: 'http://h/v1', api_key: '${K}'}}\n"
 
 
@@ -60,6 +61,9 @@ def test_rules_for_a_model_are_told() -> None:
         "",
         KEYED,
         f"{KEYED}teams: {{red: {{{RED}}}}}",
+        f"{KEYED}teams: {{red: {{{RED}, other_endpoints: refuse}}, blue: {{{BLUE}, other_endpoints: refuse}}}}",
+        "upstreams: {a: {base_url: 'http://h/v1', api_key: '${K}'}, b: {base_url: 'http://i/v1', api_key: '${K}', models: [o3]}}\n"
+        f"teams: {{red: {{{RED}, upstreams: [a]}}, blue: {{{BLUE}, upstreams: [b]}}}}",
         "policy: {budgets: {steps: 5}}",
         "policy: {budgets: {steps: 5}}\nstore: {url: 'redis://h', failure_mode: closed}",
         "store: {url: 'redis://h'}",
@@ -81,6 +85,10 @@ def test_nothing_is_said_where_nothing_surprises(text: str) -> None:
         (
             "upstreams: {a: {base_url: 'http://h/v1'}, b: {base_url: 'http://h/v1', models: [o3]}}",
             "upstreams.b: never reached, since a before",
+        ),
+        (
+            f"{KEYED}teams: {{red: {{{RED}}}, blue: {{{BLUE}, other_endpoints: refuse}}}}",
+            "upstreams.a: teams share its key, so red and blue may list and read what the provider keeps for the other",
         ),
         ("upstreams: {a: {base_url: 'https://h/v1', verify: false}}", "upstreams.a.verify: false lets anybody on the way"),
         ("server: {admin_port: 4001}", "server.admin_port: 4001 serves nothing without server.admin_key"),
