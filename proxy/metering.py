@@ -30,14 +30,15 @@ _MOST_ASKED = 1 << 40  # tokens: no request means more, and sums stay whole numb
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _FREE = re.compile(r".*/(?:count_tokens|input_tokens|cancel)", re.DOTALL)
 _STORED = re.compile(r"/(?:files|uploads|batches|messages/batches|vector_stores|containers|fine_tuning)(?:/.*)?", re.DOTALL)
-_FIELD = rb'name\s*=\s*["\']?%b["\']?[ \t]*(?:;[^\r\n]*)?\r?\n(?:[^\r\n]+\r?\n)*\r?\n([^\r\n]*)'
+# A field's name, and its value behind at most eight more headers: however often a body repeats its beginning, reading stays linear.
+_FIELD = rb'name\s*=\s*["\']?%b["\']?[ \t]*(?:;[^\r\n]*)?\r?\n(?:(?:[^\r\n]+\r?\n){0,8}\r?\n([^\r\n]*))?'
 _FORM_FIELD = re.compile(_FIELD % b"model", re.IGNORECASE)
 _FORM_FIELDS = tuple(re.compile(_FIELD % name, re.IGNORECASE) for name in (b"n", b"size", b"quality", b"seconds"))
 _LONGEST_WORD = 32  # characters
 _NO_AMOUNTS = Amounts()
 _IN_FORM = re.compile(rb"content-disposition:", re.IGNORECASE)
 # Other ways to write a field's name, by which a server may find a model that is not found here (RFC 8187, RFC 9110 section 5.6.4).
-_ODD_FIELD = re.compile(rb'content-disposition:[^\r\n]*(?<!file)name(?:\*|\s*=\s*"[^"\r\n]*\\)', re.IGNORECASE)
+_ODD_FIELD = re.compile(rb'(?:\A|\n)content-disposition:[^\r\n]*(?<!file)name(?:\*|\s*=\s*"[^"\r\n]*\\)', re.IGNORECASE)
 
 
 class _Wish(msgspec.Struct, gc=False):
@@ -128,7 +129,7 @@ def _number(value: object) -> int | None:
 
 def _in_form(body: bytes, field: re.Pattern[bytes]) -> str | None:
     found = field.search(body)
-    return None if found is None else found[1].decode("utf-8", "replace")
+    return None if found is None else (found[1] or b"").decode("utf-8", "replace")
 
 
 def models_named(body: bytes, content_type: str) -> list[str] | None:
@@ -141,11 +142,16 @@ def models_named(body: bytes, content_type: str) -> list[str] | None:
     try:
         members = read(FIELDS, body)
     except (*UNREADABLE, UnicodeDecodeError):
-        if content_type.lower().startswith("multipart/form-data") and _IN_FORM.search(body) and not _ODD_FIELD.search(body):
-            return [value.decode("utf-8", "replace") for value in _FORM_FIELD.findall(body)]
-        return None
+        return _models_of_form(body) if content_type.lower().startswith("multipart/form-data") else None
     names = sorted((name for name in members if name.casefold() == "model"), key=lambda name: name != "model")
     return [value for name in names if isinstance(value := plain(members[name]), str)]
+
+
+def _models_of_form(body: bytes) -> list[str] | None:
+    values = [field[1] for field in _FORM_FIELD.finditer(body)]
+    if not _IN_FORM.search(body) or _ODD_FIELD.search(body) or None in values:
+        return None
+    return [value.decode("utf-8", "replace") for value in values]
 
 
 def _bound(read_tokens: int, attached: int, output: int) -> Estimate:

@@ -191,7 +191,15 @@ def test_models_of_json(body: bytes, models: list[str] | None, kind: str) -> Non
     assert models_named(body, kind) == models
 
 
-@pytest.mark.parametrize("name", [b"name*=UTF-8''model", b'name="mo\\del"', b'NAME = "m\\odel"'])
+@pytest.mark.parametrize(
+    "piece", [b"name=model\n", b"name=model;\r\n", b"content-disposition:", b"content-disposition:name", b'name=" ', b"name \n"]
+)
+def test_a_form_is_read_in_linear_time(piece: bytes) -> None:
+    """Whatever it repeats: the square of a megabyte's pieces would take hours."""
+    models_named(b"content-disposition: " + piece * (1_000_000 // len(piece)), "multipart/form-data; boundary=x")
+
+
+@pytest.mark.parametrize("name", [b"name=model" + b"\r\nx: y" * 9, b"name*=UTF-8''model", b'name="mo\\del"', b'NAME = "m\\odel"'])
 def test_a_form_whose_field_names_are_odd_cannot_be_told(name: bytes) -> None:
     """They may mean anything."""
     assert models_named(b"Content-Disposition: form-data; " + name + b"\r\n\r\na\r\n", "multipart/form-data; boundary=x") is None
