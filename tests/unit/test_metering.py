@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.budgets import LARGEST_OUTPUT, TEMPLATE_TOKENS
@@ -118,6 +118,7 @@ STREAM = (
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
 def test_a_stream_is_read_however_it_is_cut(cuts: list[int]) -> None:
     """Its text is counted as written, escapes included."""

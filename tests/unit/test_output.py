@@ -119,9 +119,7 @@ def test_what_libraries_log_goes_the_same_way(pipe: Pipe, monkeypatch: pytest.Mo
     try:
         raise ValueError("sk-secret")
     except ValueError:
-        record = logging.LogRecord(
-            "uvicorn.error", logging.WARNING, "", 0, "odd \ud800\x1b[31m %s\nsk-secret", ("request",), sys.exc_info()
-        )
+        record = logging.LogRecord("uvicorn.error", logging.WARNING, "", 0, "odd \ud800\x1b[31m %s\nsk-secret", ("one",), sys.exc_info())
     Handler(lines).handle(record)
     lines.flush()
     monkeypatch.setattr(output, "_MOST_WAITING", 0)
