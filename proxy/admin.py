@@ -12,6 +12,7 @@ from fastapi import Body, Depends, FastAPI, Header, HTTPException, Path, Query, 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from proxy import __version__
 from proxy.client import Message, Receive, Scope, Send
@@ -30,6 +31,8 @@ _ALONE = (  # an answer is data: a browser is to run, show and keep nothing of i
     (b"cache-control", b"no-store"),
 )
 _OPERATOR = "operator"
+_MOST_BYTES = 65_536  # of a body: one holds a few limits
+_JSON = (b"content-type", b"application/json")  # as every body is read, whatever curl calls it
 _COLUMNS = ("day", "model", "steps", "input_tokens", "output_tokens", "cost_usd")
 _ABOUT = """Look at sessions, teams and rules, and change what a session may do. Every replica acts by a change at its next request.
 
@@ -62,13 +65,24 @@ class Guarded:
         if ring is None:
             raise HTTPException(404)
 
+        left = _MOST_BYTES
+
+        async def bounded() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, f"a body of more than {_MOST_BYTES} bytes is none of these")
+            return message
+
         async def alone(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_ALONE]
             await send(message)
 
         if path == _OPEN or ring.team_of(caller_of(headers)) is not None:
-            await self._app(scope, receive, alone)
+            fields = [field for field in scope["headers"] if field[0] != b"content-type"]
+            await self._app({**scope, "headers": [*fields, _JSON]}, bounded, alone)
             return
         message = "this takes the operator's key (server.admin_key): send it in 'authorization' as a bearer token, or in 'x-lastcall-key'"
         await _error(401, "lastcall_unknown_key", message)(scope, receive, alone)
@@ -89,8 +103,7 @@ def admin_app(desk: Callable[[], Desk]) -> FastAPI:
     _add_teams(app, desk)
     app.add_exception_handler(ProxyError, _refused)
     app.add_exception_handler(RequestValidationError, _not_understood)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(404, _no_route)
+    app.add_exception_handler(StarletteHTTPException, _no_route)
     return app
 
 
@@ -223,5 +236,8 @@ async def _not_understood(_: Request, error: Exception) -> Response:
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    return _error(status, "lastcall_no_route", f"{request.method} {request.url.path[:200]!r} is no route; see {PREFIX}/openapi.json")
+    assert isinstance(error, StarletteHTTPException)
+    if error.status_code not in (404, 405):
+        return _error(error.status_code, "lastcall_bad_request", str(error.detail))
+    message = f"{request.method} {request.url.path[:200]!r} is no route; see {PREFIX}/openapi.json"
+    return _error(error.status_code, "lastcall_no_route", message)

@@ -16,7 +16,7 @@ from proxy.errors import BadRequest
 from proxy.events import OperatorActed, OperatorAction
 from proxy.exchange.setting import Setting
 from proxy.identity import Keys
-from proxy.models import BUDGET_REASONS, TEXT_REASONS
+from proxy.models import BUDGET_REASONS, TEXT_REASONS, Reason
 from proxy.pardon import note_of, pardon_of
 from proxy.purse import accounts_of, ceilings_of
 from proxy.state import Record, load
@@ -47,6 +47,7 @@ _DIALECTS = ("chat", "responses", "messages")
 _LARGEST = 2**53  # what the store counts exactly
 _LONGEST = 3650 * 86_400.0
 _MOST_TRIES = 20
+_FIRST = date(1, 1, 30)  # before it there are not thirty days
 _NOTHING: Mapping[str, object] = {}
 _AS_WRITTEN = {"extra": "forbid"}  # a limit that is misspelt is no limit: say so
 
@@ -165,7 +166,12 @@ class Desk:
     async def mark(self, session: str, team: str | None, action: OperatorAction, who: str) -> SessionView:
         """Pauses, stops or resumes."""
         marks = {OperatorAction.PAUSE: Mark.PAUSED, OperatorAction.STOP: Mark.STOPPED, OperatorAction.RESUME: Mark.NONE}
-        return await self._change(session, team, action, who, lambda _, __: Amendment(mark=marks[action]))
+
+        def decide(peeked: Peeked, _: Record) -> Amendment:
+            lift = action is OperatorAction.RESUME and peeked.stop == Reason.OPERATOR  # as a refusal by the mark left it
+            return Amendment(mark=marks[action], lift=lift)
+
+        return await self._change(session, team, action, who, decide)
 
     async def reset(self, session: str, team: str | None, who: str) -> SessionView:
         """Begins anew: nothing spent, nothing counted, no stop. A pause stays."""
@@ -242,10 +248,9 @@ class Desk:
         """The session of that key or, if no other has it, of that name. team: the only one to look in."""
         if _KEY.fullmatch(session):
             (peeked,) = await self._store.peek([Account(bytes.fromhex(session))])
-            if peeked is None:
-                raise _unknown(session)
-            return Found(bytes.fromhex(session), None, team or "", peeked)
-        if team is not None:
+            if peeked is not None:
+                return Found(bytes.fromhex(session), None, team or "", peeked)
+        if team is not None:  # or it is a name that looks like a key
             self._team(team)
         named, after = [], ""
         while True:
@@ -352,7 +357,7 @@ def _in_their_windows(team: str, budgets: Sequence[Ceiling], raised: Sequence[Ce
 def _days(first: str | None, last: str | None, today: str) -> list[str]:
     """The days from one date to another, both included."""
     end = _date("to", last) if last else date.fromisoformat(today)
-    start = _date("from", first) if first else end - timedelta(days=29)
+    start = _date("from", first) if first else max(end, _FIRST) - timedelta(days=29)
     count = (end - start).days + 1
     if not 1 <= count <= MOST_DAYS:
         raise BadRequest(f"from {start} to {end} are {count} days; ask for 1 to {MOST_DAYS}")

@@ -177,7 +177,10 @@ def _named(limits: Values) -> Values:
 @click.option("--deadline", type=click.FloatRange(0), help="Seconds after the session's start.")
 def raise_(client: Client, as_json: bool, session: str, team: str | None, **limits: Any) -> None:
     """Put other limits in force for a session, in the place of the configuration's and the client's."""
-    _say(client.change("sessions", session, "raise", {"team": team}, _named(limits)), as_json=as_json)
+    view = client.change("sessions", session, "raise", {"team": team}, _named(limits))
+    _say(view, as_json=as_json)
+    if not as_json and view["limits"]:
+        _show_rows([_limit_row(limit) for limit in view["limits"]], _LIMITS, None)
 
 
 @sessions.command()

@@ -1,9 +1,13 @@
 """The index of sessions, as both stores read it: what an entry is found by, and how a place in it is named."""
 
+import math
+
 from proxy.store.contract import Listing
 
 Place = tuple[float, bytes]
 """When a session was used last, and its key."""
+
+_LONGEST_NAME = 256
 
 
 def matches(listing: Listing, tenant: str | None, search: str) -> bool:
@@ -18,8 +22,9 @@ def named_place(seen: float, session: bytes) -> str:
 
 def place_of(name: str) -> Place | None:
     """The place of that name; None, the beginning, if there is none."""
-    seen, _, session = name.partition(" ")
+    seen, _, session = name[:_LONGEST_NAME].partition(" ")
     try:
-        return float(seen), bytes.fromhex(session)
+        place = float(seen), bytes.fromhex(session)
     except ValueError:
         return None
+    return place if math.isfinite(place[0]) else None

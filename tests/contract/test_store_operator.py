@@ -124,9 +124,10 @@ async def test_labels_are_searched(store: Store, tenant: str) -> None:
 async def test_an_unknown_place_is_the_beginning(store: Store, tenant: str) -> None:
     """A link that somebody shortened is no error."""
     session = await listed(store, tenant, "run")
-    places = [await store.page(after=after, tenant=tenant) for after in ("nonsense", "1 2 3", "x " + session.hex())]
+    odd = ("nonsense", "1 2 3", "x " + session.hex(), "nan ab", "inf ab", "-inf ab", "1e999 ab", "9" * 9000)
+    places = [await store.page(after=after, tenant=tenant) for after in odd]
 
-    assert [[one.session for one in page.sessions] for page in places] == [[session]] * 3
+    assert [[one.session for one in page.sessions] for page in places] == [[session]] * 8
 
 
 async def test_use_brings_a_session_to_the_front(store: Store, tenant: str) -> None:

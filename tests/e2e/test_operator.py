@@ -12,6 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from proxy.keys import digest_of
 from tests.agents import Agent
@@ -44,9 +45,10 @@ class Replicas:
     http: aiohttp.ClientSession
 
     async def operate(self, method: str, path: str, key: str = KEY, **options: Any) -> tuple[int, Any]:
-        """Status and body of an operator's request."""
+        """Status and body of an operator's request. path: percent-encoded."""
         headers = {"authorization": f"Bearer {key}"}
-        async with self.http.request(method, f"{self.first}/admin{path}", headers=headers, **options) as response:
+        url = URL(f"{self.first}/admin{path}", encoded=True)
+        async with self.http.request(method, url, headers=headers, **options) as response:
             text = await response.text()
             return response.status, json.loads(text) if "json" in response.headers["content-type"] else text
 
@@ -101,9 +103,10 @@ async def test_a_stop_ends_a_session_and_those_below_it(upstream: Upstream, repl
     await child.ask()
     await replicas.change(agent, "stop")
     stopped = [(await one.ask()).lastcall for one in (agent, child)]
-    await replicas.change(agent, "resume")
-    after = [(await one.ask()).action for one in (agent, child)]
+    resumed = await replicas.change(agent, "resume")
+    after = [(await one.ask()).action for one in (child, agent)]
 
+    assert resumed["state"] == "active"
     assert [(said["reason"], said["scope"]) for said in stopped if said] == [("operator", "session"), ("operator", "parent")]
     assert after == ["allow", "allow"]
 
@@ -204,6 +207,44 @@ async def test_only_the_operators_key_opens_the_desk(upstream: Upstream, http: a
     assert (posted[0], posted[1]["error"]["code"]) == (401, "lastcall_unknown_key")
     assert "/sessions/{session}/allow" in described["paths"]
     assert off == [404, 404, 404]
+
+
+async def test_what_cannot_be_meant_is_refused_and_harms_nobody(upstream: Upstream, http: aiohttp.ClientSession, either_store: str) -> None:
+    """With an error of one shape; no odd place, name or body is an outage of the store's, which every agent would feel."""
+    upstream.model = lambda asked: saying(DONE, asked)
+    name = f"s-{uuid.uuid4()}"
+    bodies = [
+        "[" * 60_000,
+        "x" * 70_000,
+        '{"steps": 1e400}',
+        '{"cost_usd": NaN}',
+        '{"cost_usd": Infinity}',
+        '{"steps": 1.5}',
+        '"x"',
+        "",
+        "{}",
+    ]
+    async with running(upstream.url, json.dumps(CONFIG), store=either_store) as proxy:
+        desk = Replicas(proxy.url, proxy.url, http)
+        agent = Agent(http, proxy.v1, headers={"x-lastcall-session": name})
+        await agent.ask()
+        odd = [
+            f"/sessions?after={place}" for place in ("nan%20ab", "inf%20ab", "1e999%20ab", "-inf%20ab", "9" * 6000, "5%20" + "ab" * 3000)
+        ]
+        odd += [f"/sessions?search={text}" for text in ("%00%ff%1f", "%ed%a0%80", "9" * 6000, "%25%5b")]
+        listed = [(await desk.operate("GET", path))[0] for path in odd]
+        names = [(await desk.operate("GET", f"/sessions/{text}"))[0] for text in ("%00%ff", "%F0%9F%98%80", "9" * 6000)]
+        ends = [await desk.operate("POST", f"/sessions/{name}/raise", data=body) for body in bodies]
+        wrong = [await desk.operate(*asked) for asked in (("DELETE", f"/sessions/{name}"), ("POST", f"/sessions/{name}/dance"))]
+        raised = await desk.operate("POST", f"/sessions/{name}/raise", data='{"steps": 3}')  # as curl sends it
+        turn = await agent.ask()
+        away = [line for line in map(json.loads, proxy.log) if line["event"] == "store_changed"]
+
+    assert (set(listed), names) == ({200}, [404] * 3)
+    assert [status for status, _ in ends] == [400, 413, *[400] * 7]
+    assert all(set(body["error"]) == {"code", "message"} for _, body in [*ends, *wrong])
+    assert [status for status, _ in wrong] == [405, 405]
+    assert (raised[0], turn.headers["x-lastcall-step"], away) == (200, "2/3", [])
 
 
 async def test_two_teams_with_one_name_of_a_session(upstream: Upstream, http: aiohttp.ClientSession, either_store: str) -> None:

@@ -83,6 +83,17 @@ async def test_a_session_is_found_by_key_and_by_name() -> None:
     assert (await refusal(lambda: Office("{}").desk.page(after="", count=5, team="x", search="")))[1].endswith("configuration: none")
 
 
+async def test_a_name_that_looks_like_a_key_is_a_name() -> None:
+    """Many clients name their sessions so; a key comes first."""
+    office = Office()
+    await office.session(ONE, TWO.hex(), "red")
+    named = await office.desk.show(TWO.hex(), None)
+    await office.session(TWO, "other", "red")
+    keyed = await office.desk.show(TWO.hex(), None)
+
+    assert (named.session, keyed.session) == (ONE.hex(), TWO.hex())
+
+
 async def test_sessions_come_in_parts() -> None:
     """With their sums."""
     office = Office()
@@ -108,6 +119,16 @@ async def test_marks_are_put_on_and_taken_off() -> None:
 
     assert states == ["paused", "stopped", "active"]
     assert office.told[0] == OperatorActed(OperatorAction.PAUSE, "abc", ONE.hex(), "run", "red")
+
+
+async def test_a_session_that_is_resumed_does_not_stand_stopped() -> None:
+    """Nor do those below it, after requests that its mark refused; one that a loop stopped still does."""
+    office = Office()
+    await office.session(ONE, "paused", stop="operator")
+    await office.session(TWO, "looped", stop="cycle")
+    views = [await office.desk.mark(name, None, OperatorAction.RESUME, "abc") for name in ("paused", "looped")]
+
+    assert [(view.state, view.reason) for view in views] == [("active", None), ("stopped", "cycle")]
 
 
 async def test_a_reset_forgives_and_lifts() -> None:
@@ -233,6 +254,7 @@ async def test_a_teams_spending() -> None:
     assert (await office.desk.team("red")).limits[0].spent == 1
     assert [(row.day, row.model, row.input_tokens) for row in rows] == [("2023-11-14", "gpt-*", 10)]
     assert await office.desk.usage("red", "2023-11-01", "2023-11-13") == []
+    assert await office.desk.usage("red", None, "0001-01-05") == []
     for first, last in (("2023-11-15", None), ("2000-01-01", None), ("14.11.2023", None), (None, "2023-02-30")):
         assert (await refusal(lambda first=first, last=last: office.desk.usage("red", first, last)))[0] == 400  # type: ignore[misc]
     assert await Office("{}").desk.teams() == []

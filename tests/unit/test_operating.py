@@ -93,6 +93,9 @@ def test_sessions_are_changed(lastcall: str) -> None:
             ("allow", "build/1"),
         )
     ]
+    raise_said, limits = said[4].partition("\n")[::2]
+    said[4] = raise_said + "\n"
+    assert [line.split("\t")[:2] for line in limits.splitlines()[1:]] == [["steps", "30"], ["cost_usd", "1.5"], ["deadline", "3600"]]
     raised = json.loads(command("sessions", "raise", "other", "--restore", "--json", url=lastcall).stdout)
 
     assert said == [
