@@ -11,6 +11,8 @@ from proxy.models import Item, Role, ToolCall
 from proxy.replay.recording import Recording
 from tests.generated import Message, Step
 
+NONE: dict[str, str] = {}  # no arguments
+
 Pattern = Callable[[Random], Sequence[Message | str]]
 """Messages of calls; a text is an answer without calls, after which a person says something new."""
 
@@ -135,12 +137,12 @@ def stack_that_is_created(_random: Random) -> Sequence[Message]:
 def wait_and_snapshot(_random: Random) -> Sequence[Message]:
     """Playwright MCP: a page that loads."""
     page = "### Page state\n- Page URL: https://example.org/app\n- generic: Loading…"
-    return [m for _ in range(8) for m in ([("browser_wait_for", {"time": 3}, "Waited for 3")], [("browser_snapshot", {}, page)])]
+    return [m for _ in range(8) for m in ([("browser_wait_for", {"time": 3}, "Waited for 3")], [("browser_snapshot", NONE, page)])]
 
 
 def scroll_to_the_end(_random: Random) -> Sequence[Message]:
     """The answer says no more than that it was done."""
-    return [*[[("scroll", {"direction": "down", "amount": 500}, "Scrolled down")]] * 9, [("get_page_text", {}, "the end of the page")]]
+    return [*[[("scroll", {"direction": "down", "amount": 500}, "Scrolled down")]] * 9, [("get_page_text", NONE, "the end of the page")]]
 
 
 def keys(_random: Random) -> Sequence[Message]:
@@ -150,7 +152,7 @@ def keys(_random: Random) -> Sequence[Message]:
 
 def keys_and_pictures(random: Random) -> Sequence[Message]:
     """Each key moves the picture."""
-    shots = [[("get_screenshot", {}, f"image:{random.randrange(1 << 60):015d}")] for _ in range(12)]
+    shots: list[list[Step]] = [[("get_screenshot", NONE, f"image:{random.randrange(1 << 60):015d}")] for _ in range(12)]
     return [m for shot in shots for m in ([("press", {"key": "Down"}, "ok")], shot)]
 
 
@@ -162,7 +164,7 @@ def clicks_at_one_place(random: Random) -> Sequence[Message]:
 
 def next_page(_random: Random) -> Sequence[Message]:
     """A cursor that the tool keeps."""
-    return [[("results_next", {}, f"row {n}\nrow {n + 1}\nrow {n + 2}")] for n in range(0, 90, 3)]
+    return [[("results_next", NONE, f"row {n}\nrow {n + 1}\nrow {n + 2}")] for n in range(0, 90, 3)]
 
 
 def window_of_an_editor(_random: Random) -> Sequence[Message]:
@@ -185,8 +187,8 @@ def one_prompt_for_many(_random: Random) -> Sequence[Message]:
 
 def hand_offs(_random: Random) -> Sequence[Message]:
     """LangGraph: a supervisor hands over, the other looks one thing up and hands back."""
-    over = ("transfer_to_researcher", {}, "Successfully transferred to researcher")
-    back = ("transfer_back_to_supervisor", {}, "Successfully transferred back to supervisor")
+    over: Step = ("transfer_to_researcher", NONE, "Successfully transferred to researcher")
+    back: Step = ("transfer_back_to_supervisor", NONE, "Successfully transferred back to supervisor")
     found = [("web_search", {"query": f"topic {n}"}, f"1. page {n}\n2. page {n}b\n3. page {n}c") for n in range(10)]
     return [m for step in found for m in ([over], [step], [back])]
 
@@ -302,8 +304,8 @@ def formats_in_turn(_random: Random) -> Sequence[Message]:
 
 def browser_form(_random: Random) -> Sequence[Message]:
     """Field by field, "typed" each time; a look at the page now and then."""
-    fields = [[("browser_type", {"ref": f"e{n}", "text": f"value {n}"}, "ok")] for n in range(12)]
-    return [m for n, field in enumerate(fields) for m in (field, [("browser_snapshot", {}, f"form\n{n} of 12 filled in\nsubmit")])]
+    fields: list[list[Step]] = [[("browser_type", {"ref": f"e{n}", "text": f"value {n}"}, "ok")] for n in range(12)]
+    return [m for n, field in enumerate(fields) for m in (field, [("browser_snapshot", NONE, f"form\n{n} of 12 filled in\nsubmit")])]
 
 
 def plus(_random: Random) -> Sequence[Message]:
@@ -425,7 +427,9 @@ STUCK: dict[str, tuple[Pattern, int]] = {
     ),
     "arguments that are missing": (
         _again(
-            lambda r, n: [(r.choice(["Write", "Edit"]), {}, "<tool_use_error>InputValidationError: file_path is missing</tool_use_error>")]
+            lambda r, n: [
+                (r.choice(["Write", "Edit"]), NONE, "<tool_use_error>InputValidationError: file_path is missing</tool_use_error>")
+            ]
         ),
         9,
     ),
@@ -433,7 +437,7 @@ STUCK: dict[str, tuple[Pattern, int]] = {
     "a job that never ends": (_again(lambda r, n: [("BashOutput", {"bash_id": "b1"}, f"<status>running</status>\n{_clock(n)}")]), 20),
     "keys that move nothing": (_again(lambda r, n: [("press_key", {"key": "Down"}, "Pressed Down")]), 20),
     "a click and the same picture": (
-        _rounds(lambda r, n: [("click", {"ref": "e1"}, "Clicked")], lambda r, n: [("screenshot", {}, "image:AAAA")]),
+        _rounds(lambda r, n: [("click", {"ref": "e1"}, "Clicked")], lambda r, n: [("screenshot", NONE, "image:AAAA")]),
         10,
     ),
     "one message in other words": (
