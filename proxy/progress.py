@@ -5,7 +5,8 @@ was made for the first time, and how many messages in a row, counted backwards f
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from proxy.counting import is_bookkeeping, judged
 from proxy.effects import Deed, Effect, deed_of
@@ -43,17 +44,35 @@ def _acknowledged(entry: Entry) -> bool:
     return entry.flags & (BRIEF | FAILED) == BRIEF
 
 
-def awaited(policy: Policy, trail: Trail, entry: Entry) -> bool:
-    """Whether a call is part of waiting: it waits itself, or the agent did since it was made last (a pause and a look, in turn)."""
-    if waits(policy, trail, entry):
-        return True
-    for at in range(len(trail.steps) - 1, -1, -1):
-        calls = trail.steps[at].calls
-        if any(waits(policy, trail, other) for other in calls):
+class Pauses:
+    """Which calls of a trail are part of waiting: those that wait, and those made since the agent waited (a pause and a look, in turn)."""
+
+    def __init__(self, policy: Policy, trail: Trail) -> None:
+        self._policy, self._trail = policy, trail
+        self._waited: int | None = None  # the newest step that waits, -1 without one
+        self._made: dict[int, int] = {}  # for each call the last step before the newest that it was made in
+
+    def hold(self, entry: Entry) -> bool:
+        """Whether a call waits itself, or the agent did since it was made last."""
+        if waits(self._policy, self._trail, entry):
             return True
-        if at < len(trail.steps) - 1 and any(other.call == entry.call for other in calls):
-            break
-    return False
+        if self._waited is None:
+            self._waited = self._newest_pause()
+            self._made = {made.call: at for at, step in enumerate(self._trail.steps[:-1]) for made in step.calls}
+        return self._waited >= self._made.get(entry.call, 0)
+
+    def _newest_pause(self) -> int:
+        steps = self._trail.steps
+        pauses = (at for at in range(len(steps) - 1, -1, -1) if any(waits(self._policy, self._trail, made) for made in steps[at].calls))
+        return next(pauses, -1)
+
+
+_CLOSELY = 16  # different calls; an agent at work seldom makes as many at once
+
+
+def closely(entries: Iterable[Entry]) -> list[Entry]:
+    """Of many calls those that are looked at closely, each against the whole trail: the first different ones."""
+    return list(islice({entry.call: entry for entry in entries}.values(), _CLOSELY))
 
 
 def first_made(trail: Trail) -> dict[int, int]:

@@ -13,6 +13,7 @@ from proxy.trail import Messages, SeenCall, is_stub, is_void
 
 _LOOKED_BACK = 10  # messages: what is read of a history that was joined late, and how far back a tool's last answer may stand
 _LONGEST_COMPARED = 4_096  # bytes; longer answers to other arguments are the same only by their bytes
+_LIKENED = 64  # calls of a message; the results of others are the same as those of other arguments only by their bytes
 _COMPARED = 2  # earlier answers of a tool that a new one is compared with
 
 Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is kept of it
@@ -117,7 +118,7 @@ def _liken(nodes: Sequence[Node], at: int, messages: Messages, start: int, print
     Returns whether any did.
     """
     found = False
-    for position, kept in enumerate(nodes[at].calls):
+    for position, kept in enumerate(nodes[at].calls[:_LIKENED]):
         content = messages[start + at].calls[position].content
         if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
             continue
@@ -150,7 +151,7 @@ def _earlier(nodes: Sequence[Node], at: int, kept: KeptCall) -> list[tuple[int, 
     """Where the same tool answered before with something of the same build, the newest first."""
     found: list[tuple[int, int]] = []
     for number in range(at - 1, max(at - _LOOKED_BACK, 0) - 1, -1):
-        for position, other in enumerate(nodes[number].calls):
+        for position, other in enumerate(nodes[number].calls[:_LIKENED]):
             if other.sketch == kept.sketch and other.name == kept.name and _another(other, kept):
                 found.append((number, position))
         if len(found) >= _COMPARED:

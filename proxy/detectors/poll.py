@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from proxy.counting import Tally, coming_counts, judged, next_count
 from proxy.models import Finding, Reason
 from proxy.policy import Ladder, Policy
-from proxy.progress import answered, awaited
+from proxy.progress import Pauses, answered
 from proxy.trail import Entry, Trail
 
 
@@ -53,10 +53,11 @@ class Poll:
 
     def _waiting(self, trail: Trail, policy: Policy, entries: Sequence[Entry], counts: dict[int, int]) -> list[Finding]:
         found = []
+        pauses = Pauses(policy, trail)
         for entry in {entry.call: entry for entry in entries if judged(policy, entry)}.values():
             ladder = policy.ladder(self.reason, entry.name) or Ladder(None, None)
             finding = Finding(self.reason, entry.name, counts[entry.call], ladder.nudge_at, ladder.stop_at, frozenset({entry.call}))
-            if (finding.nudges or finding.stops) and awaited(policy, trail, entry):
+            if (finding.nudges or finding.stops) and pauses.hold(entry):
                 found.append(finding)
         return found
 

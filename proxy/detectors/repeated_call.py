@@ -11,7 +11,7 @@ from proxy.counting import Tally, coming_counts, judged, ladder_of, least_stop, 
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, WAITING
 from proxy.policy import Ladder, Policy
-from proxy.progress import awaited
+from proxy.progress import Pauses
 from proxy.trail import Entry, Trail
 
 
@@ -39,29 +39,31 @@ class RepeatedCall:
         if not near:
             return False
         known = {entry.call: entry for step in trail.steps for entry in step.calls if entry.call in near}
+        pauses = Pauses(policy, trail)
         for call in near:  # one made under another history has no entry here: it may be any tool's
             entry = known.get(call)
             ladder = Ladder(None, least) if entry is None else ladder_of(policy, trail, tally, call, entry.name)
             if ladder is None or ladder.stop_at is None or next_count(tally, call) < ladder.stop_at:
                 continue
-            if entry is None or not _elsewhere(trail, policy, entry):
+            if entry is None or not _elsewhere(policy, pauses, entry):
                 return True
         return False
 
     def _findings(self, trail: Trail, tally: Tally, policy: Policy, calls: Sequence[Entry], counts: dict[int, int]) -> list[Finding]:
         found = []
+        pauses = Pauses(policy, trail)
         for entry in {entry.call: entry for entry in calls if judged(policy, entry)}.values():
             ladder = ladder_of(policy, trail, tally, entry.call, entry.name)
             if ladder is not None:
                 finding = Finding(self.reason, entry.name, counts[entry.call], ladder.nudge_at, ladder.stop_at, frozenset({entry.call}))
-                if (finding.nudges or finding.stops) and not _elsewhere(trail, policy, entry):
+                if (finding.nudges or finding.stops) and not _elsewhere(policy, pauses, entry):
                     found.append(finding)
         return found
 
 
-def _elsewhere(trail: Trail, policy: Policy, entry: Entry) -> bool:
+def _elsewhere(policy: Policy, pauses: Pauses, entry: Entry) -> bool:
     """Whether a call climbs the ladder for waiting."""
-    return Reason.POLL in policy.ladders and awaited(policy, trail, entry)
+    return Reason.POLL in policy.ladders and pauses.hold(entry)
 
 
 def _as_known(entry: Entry, known: dict[int, Entry]) -> Entry:

@@ -11,7 +11,7 @@ from proxy.counting import LATELY, Tally, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import FAILED
 from proxy.policy import Policy
-from proxy.progress import alike, answered, changed_anew, first_made, foreseen, streak
+from proxy.progress import alike, answered, changed_anew, closely, first_made, foreseen, streak
 from proxy.trail import Entry, Trail
 
 
@@ -25,7 +25,7 @@ class RepeatedError:
         if tally.quiet:
             return []
         failed = {(entry.name, entry.error): entry for entry in trail.newest if entry.flags & FAILED and judged(policy, entry)}
-        found = [self._finding(trail, policy, entry, []) for entry in failed.values()]
+        found = [self._finding(trail, policy, entry, []) for entry in closely(failed.values())]
         return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
@@ -33,7 +33,7 @@ class RepeatedError:
             return []
         found = []
         for before in _last_failures(trail):
-            again = [entry for entry in calls if judged(policy, entry) and alike(policy, trail, entry, before)]
+            again = [entry for entry in closely(calls) if judged(policy, entry) and alike(policy, trail, entry, before)]
             found.append(self._coming(trail, policy, before, again) if again else None)
         return [finding for finding in found if finding is not None and finding.stops]
 
@@ -67,7 +67,7 @@ def _same(entry: Entry, sample: Entry) -> bool:
 def _last_failures(trail: Trail) -> list[Entry]:
     """The last one of each tool; none in most trails."""
     failed = [entry for step in trail.steps[-LATELY:] for entry in step.calls if entry.flags & FAILED]
-    return list({entry.name: entry for entry in failed}.values())
+    return closely({entry.name: entry for entry in failed}.values())
 
 
 def _streak(trail: Trail, policy: Policy, sample: Entry) -> list[int]:

@@ -22,7 +22,7 @@ from proxy.fingerprint import UNSEEN
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, FAILED, NOTHING
 from proxy.policy import NEVER, Policy
-from proxy.progress import alike, answered, awaited, changed_anew, deed, first_made, foreseen, streak, waits, worldly
+from proxy.progress import Pauses, alike, answered, changed_anew, closely, deed, first_made, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Trail
 
 
@@ -36,15 +36,15 @@ class RepeatedOutput:
         if tally.quiet:
             return []
         often = _often(trail, policy.ladders[self.reason].least)
-        samples = {_key(entry): entry for entry in trail.newest if _key(entry) in often}
-        found = [self._finding(trail, policy, entry, []) for entry in samples.values() if _counts(policy, entry)]
+        samples = {_key(entry): entry for entry in trail.newest if _key(entry) in often and _counts(policy, entry)}
+        found = [self._finding(trail, policy, entry, []) for entry in closely(samples.values())]
         return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
         if tally.quiet:
             return []
         names = {entry.name for entry in calls}
-        found = [self._finding(trail, policy, entry, calls) for entry in self._last_ones(trail, policy) if entry.name in names]
+        found = [self._finding(trail, policy, entry, closely(calls)) for entry in self._last_ones(trail, policy) if entry.name in names]
         return [finding for finding in found if finding is not None and finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
@@ -59,7 +59,7 @@ class RepeatedOutput:
         if not often:
             return []
         lately = [entry for step in trail.steps[-LATELY:] for entry in step.calls]
-        return list({_key(entry): entry for entry in lately if _key(entry) in often and _counts(policy, entry)}.values())
+        return closely({_key(entry): entry for entry in lately if _key(entry) in often and _counts(policy, entry)}.values())
 
     def _finding(self, trail: Trail, policy: Policy, sample: Entry, coming: Sequence[Entry]) -> Finding | None:
         """None while all the calls are one, and where the output proves nothing."""
@@ -88,7 +88,7 @@ class _Kin:
         self._essence = essence(sample.arguments)
         told = self._any or self._message is not None or self._essence is not None
         self.doubtful = self._any and did.effect is Effect.UNKNOWN
-        self.tells = told and did.effect is not Effect.BOOKKEEPING and not awaited(policy, trail, sample)
+        self.tells = told and did.effect is not Effect.BOOKKEEPING and not Pauses(policy, trail).hold(sample)
 
     def among(self, entry: Entry) -> bool:
         """Whether a call that was made belongs to them: it gave the same output, or said the same to the same addressee."""

@@ -7,13 +7,14 @@ exploration, calls that act and are told "done" (a supervisor that hands over ag
 waits in between, the ladder is the one for waiting.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from proxy.counting import Tally, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import VOID
 from proxy.policy import Policy
-from proxy.progress import acts, answered, changed_anew, first_made, waits
+from proxy.progress import acts, answered, changed_anew, closely, first_made, waits
 from proxy.trail import Entry, Trail
 
 WINDOW = 30  # messages: eight of them within it are every fourth call
@@ -26,67 +27,92 @@ class ScatteredCall:
     calm = False
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.plain:
-            return []
-        found = [self._finding(trail, policy, entry, coming=False) for entry in _different(trail.newest) if answered(entry)]
-        return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
+        found = [] if tally.plain else self._findings(trail, policy, trail.newest, coming=False)
+        return [finding for finding in found if finding.nudges or finding.stops]
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
         if tally.plain:
             return []
         made = {entry.call for entry in calls}
-        found = [self._finding(trail, policy, entry, coming=True) for entry in _last_of_each(trail) if entry.call in made]
-        return [finding for finding in found if finding is not None and finding.stops]
+        again = [entry for entry in _last_of_each(trail) if entry.call in made]
+        return [finding for finding in self._findings(trail, policy, again, coming=True) if finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.plain:
-            return False
-        found = [self._finding(trail, policy, entry, coming=True) for entry in _last_of_each(trail)]
-        return any(finding is not None and finding.stops for finding in found)
+        return not tally.plain and any(finding.stops for finding in self._findings(trail, policy, _last_of_each(trail), coming=True))
 
-    def _finding(self, trail: Trail, policy: Policy, entry: Entry, *, coming: bool) -> Finding | None:
+    def _findings(self, trail: Trail, policy: Policy, entries: Sequence[Entry], *, coming: bool) -> list[Finding]:
+        """coming: each of these calls is made once more than the trail shows."""
+        often = _occurrences(trail)
+        near = [
+            entry
+            for entry in entries
+            if answered(entry) and often[entry.call, entry.result] + coming >= policy.patient_ladder(self.reason, entry.name).least
+        ]
+        if not near:
+            return []
+        window = _Window(trail, policy)
+        return [self._finding(window, policy, entry, coming=coming) for entry in closely(near) if _matters(trail, policy, entry)]
+
+    def _finding(self, window: "_Window", policy: Policy, entry: Entry, *, coming: bool) -> Finding:
         ladder = policy.patient_ladder(self.reason, entry.name)
-        if _occurrences(trail, entry) + coming < ladder.least or not judged(policy, entry):
-            return None
-        if waits(policy, trail, entry) or acts(policy, trail, entry):
-            return None
-        count, waited = _count(trail, policy, entry, coming=coming)
+        count, waited = window.count(entry, coming=coming)
         if waited:
             ladder = policy.ladders.get(Reason.POLL, ladder)
         return Finding(self.reason, entry.name, count, ladder.nudge_at, ladder.stop_at, frozenset({entry.call}))
 
 
-def _different(entries: Sequence[Entry]) -> list[Entry]:
-    return list({entry.call: entry for entry in entries}.values())
+def _matters(trail: Trail, policy: Policy, entry: Entry) -> bool:
+    return judged(policy, entry) and not waits(policy, trail, entry) and not acts(policy, trail, entry)
 
 
 def _last_of_each(trail: Trail) -> list[Entry]:
     """The last occurrence of each call in the window."""
-    return _different([entry for step in trail.steps[-WINDOW:] for entry in step.calls if answered(entry)])
+    return list({entry.call: entry for step in trail.steps[-WINDOW:] for entry in step.calls if answered(entry)}.values())
 
 
-def _occurrences(trail: Trail, entry: Entry) -> int:
-    """At most so many: a cheap look before the close one."""
-    call, result = entry.call, entry.result
-    return sum([any([other.call == call and other.result == result for other in step.calls]) for step in trail.steps[-WINDOW:]])
+def _occurrences(trail: Trail) -> Counter[tuple[int, int]]:
+    """In how many messages of the window each call came with each result: a cheap look before the close one."""
+    return Counter([pair for step in trail.steps[-WINDOW:] for pair in {(entry.call, entry.result) for entry in step.calls}])
 
 
-def _count(trail: Trail, policy: Policy, entry: Entry, *, coming: bool) -> tuple[int, bool]:
-    """How often the call came back from other calls with the same result, and whether the agent waited in between.
+class _Window:
+    """The newest steps of a trail, with what is to be known of each, found out once for all calls that are counted."""
 
-    coming: once more than the trail shows.
-    """
-    firsts, fresh = first_made(trail), _first_returned(trail)
-    count, apart, waited = int(coming), not coming, False
-    for at in range(len(trail.steps) - 1, max(len(trail.steps) - WINDOW, 0) - 1, -1):
-        calls = trail.steps[at].calls
-        occurs = any(other.call == entry.call and other.result == entry.result for other in calls)
-        count += occurs and (apart or len({other.call for other in calls}) > 1)
-        if changed_anew(policy, trail, firsts, at, calls) or any(_moved(other, at, firsts, fresh) for other in calls):
-            break
-        waited = waited or any(waits(policy, trail, other) for other in calls)
-        apart = not occurs and (apart or bool(calls))
-    return count, waited
+    def __init__(self, trail: Trail, policy: Policy) -> None:
+        self._trail, self._policy = trail, policy
+        self._firsts, self._fresh = first_made(trail), _first_returned(trail)
+        self._moves: dict[int, bool] = {}
+        self._pauses: dict[int, bool] = {}
+
+    def count(self, entry: Entry, *, coming: bool) -> tuple[int, bool]:
+        """How often the call came back from other calls with the same result, and whether the agent waited in between.
+
+        coming: once more than the trail shows.
+        """
+        steps = self._trail.steps
+        count, apart, waited = int(coming), not coming, False
+        for at in range(len(steps) - 1, max(len(steps) - WINDOW, 0) - 1, -1):
+            calls = steps[at].calls
+            occurs = any(other.call == entry.call and other.result == entry.result for other in calls)
+            count += occurs and (apart or len({other.call for other in calls}) > 1)
+            if self._moved(at):
+                break
+            waited = waited or self._paused(at)
+            apart = not occurs and (apart or bool(calls))
+        return count, waited
+
+    def _moved(self, at: int) -> bool:
+        """Whether the world is another one after a step: something was changed for the first time, or a known call answered with news."""
+        if at not in self._moves:
+            calls = self._trail.steps[at].calls
+            news = any(_is_news(entry, at, self._firsts, self._fresh) for entry in calls)
+            self._moves[at] = news or changed_anew(self._policy, self._trail, self._firsts, at, calls)
+        return self._moves[at]
+
+    def _paused(self, at: int) -> bool:
+        if at not in self._pauses:
+            self._pauses[at] = any(waits(self._policy, self._trail, entry) for entry in self._trail.steps[at].calls)
+        return self._pauses[at]
 
 
 def _first_returned(trail: Trail) -> dict[tuple[int, int], int]:
@@ -95,6 +121,6 @@ def _first_returned(trail: Trail) -> dict[tuple[int, int], int]:
     return {(entry.call, entry.result): at for at in range(len(steps) - 1, -1, -1) for entry in steps[at].calls}
 
 
-def _moved(entry: Entry, at: int, firsts: dict[int, int], fresh: dict[tuple[int, int], int]) -> bool:
+def _is_news(entry: Entry, at: int, firsts: dict[int, int], fresh: dict[tuple[int, int], int]) -> bool:
     """Whether a known call answered with something it never had."""
     return answered(entry) and not entry.flags & VOID and firsts[entry.call] < at and fresh[entry.call, entry.result] == at

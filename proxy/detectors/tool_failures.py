@@ -12,7 +12,7 @@ from proxy.counting import Tally
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, EXITED, FAILED
 from proxy.policy import Policy
-from proxy.progress import alike, foreseen, streak, worldly
+from proxy.progress import alike, closely, foreseen, streak, worldly
 from proxy.trail import Entry, Trail
 
 _SAME = 3  # equal complaints of one tool from which the next is expected
@@ -40,7 +40,7 @@ class ToolFailures:
             return []
         steps = _streak(trail, policy)
         failed = [entry for at in steps for entry in worldly(policy, trail.steps[at])]
-        again = [entry for entry in worldly(policy, calls) if _hopeless(trail, policy, entry, failed)]
+        again = [entry for entry in closely(worldly(policy, calls)) if _hopeless(trail, policy, entry, failed)]
         if not again:
             return []
         finding = self._finding(trail, policy, steps, again)

@@ -7,7 +7,7 @@ import pytest
 from proxy.effects import Effect, Offer
 from proxy.outcomes import BRIEF, FAILED, VOID, WAITING
 from proxy.policy import Policy, ToolRule
-from proxy.progress import Look, acts, alike, awaited, changed_anew, deed, first_made, foreseen, streak, waits, worldly
+from proxy.progress import Look, Pauses, acts, alike, changed_anew, deed, first_made, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Step, Trail
 from tests.trails import call, trail
 
@@ -74,7 +74,7 @@ def test_what_waits(entry: Entry, policy: Policy, expected: bool) -> None:
 def test_a_look_between_pauses_is_waiting_too(names: str, expected: bool) -> None:
     """Since the call was made last, or, where it is the newest, since the time before."""
     entries = [made(name, number=len(name)) for name in names.split()]
-    assert awaited(STANDARD, lone(*entries), made("look", number=4)) is expected
+    assert Pauses(STANDARD, lone(*entries)).hold(made("look", number=4)) is expected
 
 
 def test_first_times() -> None:
