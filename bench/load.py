@@ -47,12 +47,13 @@ class Conversation:
     def requests(self) -> Iterator[bytes]:
         name = number(self.id)
         session = b"x-lastcall-session: bench-%b\r\n" % name if self.named else b""
+        path = self.transcript.dialect.path.encode()
         for turns in self.lengths:
             body = self.transcript.body(self.id, turns)
             yield (
-                b"POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer sk-bench\r\nuser-agent: bench\r\n"
+                b"POST /v1%b HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer sk-bench\r\nuser-agent: bench\r\n"
                 b"accept: application/json\r\ncontent-type: application/json\r\nx-bench: %b-%d\r\n%bcontent-length: %d\r\n\r\n%b"
-                % (name, turns, session, len(body), body)
+                % (path, name, turns, session, len(body), body)
             )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bench.dialects import CHAT, MESSAGES, RESPONSES, Dialect
 from bench.load import Conversation, Reply, Unexpected, converse
 from bench.servers import Server
 from bench.transcripts import LARGE, MEDIUM, SMALL, Shape, Transcript
@@ -35,16 +36,20 @@ class Case:
     shape: Shape
     traffic: Traffic
     requests: tuple[int, int]
+    dialect: Dialect = CHAT
     stream: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.shape.name}, {'stream of 100 chunks' if self.stream else self.traffic}"
+        kind = "stream of 100 chunks" if self.stream else self.traffic
+        return f"{self.shape.name}, {kind}" if self.dialect is CHAT else f"{self.shape.name}, {kind}, {self.dialect.name}"
 
 
 CASES = (
     Case(SMALL, Traffic.NAMED, (512, 256)),
     Case(MEDIUM, Traffic.NAMED, (512, 256)),
+    Case(MEDIUM, Traffic.NAMED, (256, 128), RESPONSES),
+    Case(MEDIUM, Traffic.NAMED, (256, 128), MESSAGES),
     Case(MEDIUM, Traffic.DERIVED, (256, 128)),
     Case(MEDIUM, Traffic.FRESH, (256, 128)),
     Case(LARGE, Traffic.NAMED, (128, 64)),
@@ -119,7 +124,7 @@ def _measured(server: Server, case: Case, requests: int, connections: int, secon
 def _conversations(case: Case, requests: int) -> tuple[list[Conversation], list[Conversation]]:
     """What warms up, and what is measured."""
     turns = case.shape.turns
-    transcript = Transcript(case.shape, turns + GROWTH, stream=case.stream)
+    transcript = Transcript(case.shape, turns + GROWTH, case.dialect, stream=case.stream)
     if case.traffic is Traffic.FRESH:
         several = [Conversation(transcript, [turns], named=True) for _ in range(GROWTH + requests)]
         return several[:GROWTH], several[GROWTH:]

@@ -6,8 +6,10 @@ A transcript is rendered once; every conversation made of it has call ids and a 
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from bench.dialects import CHAT, Dialect, Json
 
 _MARK = b"########"  # stands for the conversation's number wherever one may not look like another
 _TOOLS = (
@@ -55,12 +57,9 @@ def call(turn: int) -> tuple[str, str]:
     return name, json.dumps({"path": f"src/part_{turn:04d}/module.py", "query": f"item {turn}", "limit": 200})
 
 
-def message(conversation: bytes, turn: int) -> bytes:
-    """The assistant message of a turn as JSON: a short text and one call."""
-    name, arguments = call(turn)
-    function = {"name": name, "arguments": arguments}
-    calls = [{"id": f"call_{conversation.decode()}{turn:04d}", "type": "function", "function": function}]
-    return json.dumps({"role": "assistant", "content": f"Next I look at part {turn}.", "tool_calls": calls}).encode()
+def said(conversation: bytes, turn: int) -> tuple[str, tuple[str, str, str]]:
+    """What a model says in a turn: a short text and one call, with an id of its own."""
+    return f"Next I look at part {turn}.", (f"call_{conversation.decode()}{turn:04d}", *call(turn))
 
 
 def number(conversation: int) -> bytes:
@@ -69,19 +68,19 @@ def number(conversation: int) -> bytes:
 
 
 class Transcript:
-    """A conversation of one shape, to be sent at any length up to `most` turns."""
+    """A conversation of one shape in one dialect, to be sent at any length up to `most` turns."""
 
-    def __init__(self, shape: Shape, most: int, *, stream: bool = False) -> None:
+    def __init__(self, shape: Shape, most: int, dialect: Dialect = CHAT, *, stream: bool = False) -> None:
         dice = random.Random(shape.name)
         tools = [_tool(name, dice) for name in _TOOLS[: shape.tools]]
-        options = {"stream": True} if stream else {}
-        opening = [
-            {"role": "system", "content": _text(dice, shape.system_bytes)},
-            {"role": "user", "content": f"Task {_MARK.decode()}: " + _text(dice, 400)},
+        task = f"Task {_MARK.decode()}: "
+        options: Json = {"stream": True} if stream else {}
+        body, opening = dialect.opening(_text(dice, shape.system_bytes), task + _text(dice, 400), tools)
+        self.dialect = dialect
+        self._start = json.dumps(options | body).removesuffix("]}").encode() + _joined(opening)
+        self._turns = [
+            b", " + _joined(dialect.answered(*said(_MARK, turn), result=_text(dice, shape.result_bytes))) for turn in range(most)
         ]
-        start = json.dumps({"model": "gpt-5-mini", **options, "tools": tools, "messages": opening})
-        self._start = start.removesuffix("]}").encode()
-        self._turns = [_turn(turn, shape, dice) for turn in range(most)]
 
     def body(self, conversation: int, turns: int) -> bytes:
         """The request that follows `turns` answered calls."""
@@ -89,15 +88,14 @@ class Transcript:
         return whole.replace(_MARK, number(conversation))
 
 
-def _turn(turn: int, shape: Shape, dice: random.Random) -> bytes:
-    result = {"role": "tool", "tool_call_id": f"call_{_MARK.decode()}{turn:04d}", "content": _text(dice, shape.result_bytes)}
-    return b", " + message(_MARK, turn) + b", " + json.dumps(result).encode()
+def _joined(items: Sequence[Json]) -> bytes:
+    return ", ".join([json.dumps(item) for item in items]).encode()
 
 
-def _tool(name: str, dice: random.Random) -> dict[str, object]:
+def _tool(name: str, dice: random.Random) -> Json:
     properties = {word: {"type": "string", "description": _prose(dice, 90)} for word in ("path", "query", "limit")}
     parameters = {"type": "object", "properties": properties, "required": ["path"]}
-    return {"type": "function", "function": {"name": name, "description": _prose(dice, 350), "parameters": parameters}}
+    return {"name": name, "description": _prose(dice, 350), "parameters": parameters}
 
 
 def _prose(dice: random.Random, size: int) -> str:

@@ -14,7 +14,8 @@ from typing import cast
 
 import uvloop
 
-from bench.transcripts import message, number
+from bench.dialects import CHAT, DIALECTS, MODEL, Dialect
+from bench.transcripts import number, said
 
 CHUNKS = 100
 SENT = re.compile(rb"@(\d+)@")  # nanoseconds of the machine's monotonic clock
@@ -22,22 +23,20 @@ _GAP_SECONDS = 0.001
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _ASKED = re.compile(rb"\r\nx-bench: *([0-9a-f]{8})-(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
-_USAGE = {"prompt_tokens": 14000, "completion_tokens": 60, "total_tokens": 14060}
 _HEAD = b"HTTP/1.1 200 OK\r\nserver: bench\r\ncontent-type: "
 
 
-def completion(conversation: bytes, turn: int) -> bytes:
+def completion(dialect: Dialect, conversation: bytes, turn: int) -> bytes:
     """A whole answer that makes the conversation's call of that turn."""
-    choice = f'{{"index": 0, "message": {message(conversation, turn).decode()}, "finish_reason": "tool_calls"}}'
-    body = f'{{{_IDENTITY % "chat.completion"}, "choices": [{choice}], "usage": {json.dumps(_USAGE)}}}'.encode()
+    body = json.dumps(dialect.answer(*said(conversation, turn))).encode()
     return b"%bapplication/json\r\ncontent-length: %d\r\n\r\n%b" % (_HEAD, len(body), body)
 
 
-_IDENTITY = '"id": "chatcmpl-bench", "object": "%s", "created": 1760000000, "model": "gpt-5-mini"'
+_IDENTITY = f'"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1760000000, "model": "{MODEL}"'
 
 
 def _event(delta: str, finish: str) -> bytes:
-    data = f'{{{_IDENTITY % "chat.completion.chunk"}, "choices": [{{"index": 0, "delta": {delta}, "finish_reason": {finish}}}]}}'
+    data = f'{{{_IDENTITY}, "choices": [{{"index": 0, "delta": {delta}, "finish_reason": {finish}}}]}}'
     return f"data: {data}\n\n".encode()
 
 
@@ -75,7 +74,9 @@ class Answering(asyncio.Protocol):
             self._stream(0, asyncio.get_running_loop().call_later)
             return
         asked = _ASKED.search(request)
-        self._transport.write(completion(asked[1], int(asked[2])) if asked else completion(number(0), 0))
+        path = request[: request.find(b" HTTP/1.")]
+        dialect = next((one for one in DIALECTS if path.endswith(one.path.encode())), CHAT)
+        self._transport.write(completion(dialect, asked[1], int(asked[2])) if asked else completion(dialect, number(0), 0))
 
     def _stream(self, sent: int, later: Callable[..., object]) -> None:
         if self._transport.is_closing():
