@@ -22,7 +22,7 @@ demo: $(VENV)/run.stamp ## the same agent with and without Lastcall; no key, no 
 	$(BIN)/lastcall demo $(ARGS)
 
 test: lint ## every check that CI runs
-	$(BIN)/python -m pytest --cov --core-coverage $(ARGS)
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal --cov --core-coverage $(ARGS)
 
 lint: $(VENV)/dev.stamp ## style, types and import contracts
 	$(BIN)/ruff check .

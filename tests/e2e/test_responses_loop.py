@@ -1,7 +1,9 @@
 """An agent that speaks Responses, its history its own, whose model has collapsed: one nudge, then a stop that ends it with an answer."""
 
 import asyncio
+import itertools
 import json
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -52,6 +54,24 @@ async def test_the_run_ends_after_six_upstream_calls(
     assert {exchange["dialect"] for exchange in exchanges} == {"responses"}
     assert [exchange["input_tokens"] for exchange in exchanges] == [100, 100, 100, 100, 200]
     assert len({turn.headers["x-lastcall-session"] for turn in turns}) == 1
+
+
+@STREAMED
+@pytest.mark.parametrize("named", [False, True], ids=["derived", "named"])
+async def test_two_replicas_in_turn_give_the_verdicts_of_one(
+    upstream: Upstream, http: aiohttp.ClientSession, redis_url: str, named: bool, stream: bool
+) -> None:
+    """No request of the run is seen by the replica that saw the one before."""
+    upstream.model = Kept()
+    async with running(upstream.url, store=redis_url) as one, running(upstream.url, store=redis_url) as other:
+        urls = itertools.cycle([one.v1, other.v1])
+        headers = {"x-lastcall-session": uuid.uuid4().hex} if named else None
+        turns = await Agent(http, lambda: next(urls), stream=stream, headers=headers).run()
+
+    check_ended(turns)
+    assert [request.nudges for request in upstream.asked] == [0, 0, 0, 1, 1, 1]
+    assert len({turn.headers["x-lastcall-session"] for turn in turns}) == 1
+    assert [len(proxy.exchanges()) for proxy in (one, other)] == [3, 2]
 
 
 @STREAMED

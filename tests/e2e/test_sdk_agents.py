@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,31 @@ MODES = {
     "pydantic_agent": ("run", "run_stream", "iter", "run responses", "iter responses"),
     "litellm_loop": ("completion", "completion stream=True", "acompletion", "acompletion stream=True"),
 }
+# What a library does the same in all its modes is tried in a plain and in a streamed one.
+FEW = {
+    "openai_sdk": ("sync", "async .stream()"),
+    "anthropic_sdk": ("sync", "async .stream()"),
+    "openai_responses": ("async", "async chained .stream()"),
+    "langchain_loop": ("ainvoke", "stream"),
+    "agents_sdk": ("run", "run_streamed"),
+    "agents_responses": ("run", "run_streamed chained"),
+    "pydantic_agent": ("run_stream", "iter responses"),
+    "litellm_loop": ("completion", "acompletion stream=True"),
+}
 MARKS = {
     # litellm has pydantic make a schema of its own TypedDicts, about which pydantic warns; nothing of it is ours.
     "litellm_loop": pytest.mark.filterwarnings(
         "ignore:Item '.*' on TypedDict class 'ChatCompletion.*' is using the `ReadOnly` qualifier:UserWarning"
     ),
 }
+
+
+def agents(modes: Mapping[str, tuple[str, ...]]) -> list[Any]:
+    """Module and mode of each agent, as parameters."""
+    return [pytest.param((module, mode), marks=MARKS.get(module, ()), id=f"{module} {mode}") for module, of in modes.items() for mode in of]
+
+
+in_few_modes = pytest.mark.parametrize("client", agents(FEW), indirect=True)
 READ = mock.Step(name="read_file", arguments={"path": "a.txt"})
 READ_BOTH = mock.Step(calls=(READ, mock.Call("read_file", {"path": "b.txt"})))
 LOOPS = mock.Script((READ,))
@@ -191,13 +210,7 @@ def lastcall(server: Upstream, runner: asyncio.Runner) -> Iterator[dict[str, Las
         runner.run(stack.aclose())
 
 
-@pytest.fixture(
-    params=[
-        pytest.param((module, mode), marks=MARKS.get(module, ()), id=f"{module} {mode}")
-        for module, modes in MODES.items()
-        for mode in modes
-    ]
-)
+@pytest.fixture(params=agents(MODES))
 def client(request: pytest.FixtureRequest) -> tuple[str, str]:
     """Module and mode of an agent."""
     module, mode = request.param
@@ -231,22 +244,37 @@ def error(client: tuple[str, str]) -> type[Exception]:
     return kind
 
 
-@pytest.mark.parametrize("ignores_none", [False, True], ids=["obeys tool_choice", "ignores tool_choice"])
 def test_wrap_up_ends_the_loop_with_an_answer(
-    agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall], ignores_none: bool
+    agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall]
 ) -> None:
     """Nudged once, from the request after the third result on; stopped in place of the fifth call; six upstream calls in all."""
-    model.play(mock.Script((READ,), ignores_none=ignores_none))
-    workshop, proxy = Workshop(), lastcall["wrap_up"]
+    text = wrapped_up(agent, nudged, model, lastcall["wrap_up"])
+    assert text.endswith("\n\nThis is what I know: alpha is broken")
+    assert "The model gave no closing answer." not in text
+
+
+@in_few_modes
+def test_a_model_that_ignores_tool_choice_ends_as_soon(
+    agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall]
+) -> None:
+    """The last words are Lastcall's own."""
+    model.play(mock.Script((READ,), ignores_none=True))
+    text = wrapped_up(agent, nudged, model, lastcall["wrap_up"])
+    assert text.endswith("The model gave no closing answer. Send a new message to go on.")
+
+
+def wrapped_up(agent: Run, nudged: Callable[[int], list[int]], model: Upstream, proxy: Lastcall) -> str:
+    """What the agent ends with."""
+    workshop = Workshop()
     text = agent(proxy.endpoint(), workshop)
     assert workshop.executed == ["read_file"] * 4
     assert model.nudges == nudged(6)
     assert proxy.told("action") == STOPPED
     assert text.startswith(STOP_MARK)
-    assert text.endswith("Send a new message to go on." if ignores_none else "\n\nThis is what I know: alpha is broken")
-    assert ("The model gave no closing answer." in text) is ignores_none
+    return text
 
 
+@in_few_modes
 def test_message_ends_the_loop_without_a_further_call(
     agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall]
 ) -> None:
@@ -273,6 +301,7 @@ def test_error_ends_the_loop_with_the_librarys_own_exception(
     assert proxy.told("status") == [200, 200, 200, 200, 400]
 
 
+@in_few_modes
 def test_a_model_that_heeds_the_nudge_answers_by_itself(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
     """The agent gets the model's answer and nothing else."""
     model.play(mock.Script((READ,), heeds_nudge=True))
@@ -283,6 +312,7 @@ def test_a_model_that_heeds_the_nudge_answers_by_itself(agent: Run, model: Upstr
     assert proxy.told("action") == STOPPED[:4]
 
 
+@in_few_modes
 def test_repeated_parallel_calls_end_too(
     agent: Run, nudged: Callable[[int], list[int]], model: Upstream, lastcall: dict[str, Lastcall]
 ) -> None:
@@ -295,9 +325,18 @@ def test_repeated_parallel_calls_end_too(
     assert proxy.told("action") == STOPPED
 
 
-@pytest.mark.parametrize("first", [READ, READ_BOTH], ids=["single calls", "parallel calls"])
-def test_work_passes_as_if_nothing_stood_between(agent: Run, model: Upstream, lastcall: dict[str, Lastcall], first: mock.Step) -> None:
+def test_work_passes_as_if_nothing_stood_between(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
     """Read, edit, test, edit, test, answer: the upstream sees what it sees without the proxy, but for the usage of streams."""
+    check_work_passes(agent, model, lastcall, READ)
+
+
+@in_few_modes
+def test_work_with_parallel_calls_passes(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
+    """The same with two calls in the first message."""
+    check_work_passes(agent, model, lastcall, READ_BOTH)
+
+
+def check_work_passes(agent: Run, model: Upstream, lastcall: dict[str, Lastcall], first: mock.Step) -> None:
     seen = []
     for endpoint in (Endpoint(model.url), lastcall["wrap_up"].endpoint()):
         model.play(mock.Script((first, *WORK)))
@@ -310,6 +349,7 @@ def test_work_passes_as_if_nothing_stood_between(agent: Run, model: Upstream, la
     assert lastcall["wrap_up"].told("action") == ["allow"] * 6
 
 
+@in_few_modes
 def test_a_header_names_the_session(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
     """All exchanges of the run are in the session that the client was set up with."""
     proxy = lastcall["message"]
@@ -318,6 +358,7 @@ def test_a_header_names_the_session(agent: Run, model: Upstream, lastcall: dict[
     assert proxy.told("session") == [name] * 5
 
 
+@in_few_modes
 def test_two_runs_of_one_prompt_are_two_sessions(agent: Run, model: Upstream, lastcall: dict[str, Lastcall]) -> None:
     """Without a header each run is a session of its own, and neither counts for the other."""
     proxy = lastcall["message"]

@@ -13,6 +13,7 @@ from proxy.replay.recording import Recording
 from proxy.replay.walk import Act, Walk, prints_for, walk
 from tests.generated import COLLAPSES, Worker, collapse, recording
 
+pytestmark = pytest.mark.no_cover  # thousands of calls through the whole engine, which other tests cover
 POLICY = policy_of(load("", {}).policy)
 PRINTS = prints_for(POLICY)
 
