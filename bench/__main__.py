@@ -1,4 +1,4 @@
-"""`python -m bench`: measure requests; `python -m bench engine`: the pure core alone. `--json` for programs."""
+"""`python -m bench`: measure requests; `… engine`: the pure core alone; `… sessions`: an operator's looks. `--json` for programs."""
 
 import argparse
 import json
@@ -14,6 +14,7 @@ from bench import memory, peers, report
 from bench.engine import timings
 from bench.measure import CASES, FULL, QUICK, rows, run
 from bench.servers import Bench, Cores, Server
+from bench.sessions import Look, looks
 
 QUICK_SESSIONS = 500
 
@@ -25,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = timings()
         print(json.dumps([asdict(timing) for timing in found], indent=2) if given.json else report.engine_text(found))
         return
+    if given.what == "sessions":
+        seen = _sessions()
+        print(json.dumps([asdict(look) for look in seen], indent=2) if given.json else report.sessions_text(seen))
+        return
     with tempfile.TemporaryDirectory(prefix="lastcall-bench-") as folder:
         result = _requests(Path(folder), given)
     print(json.dumps(report.document(result), indent=2) if given.json else report.text(result))
@@ -32,12 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="What a request costs in Lastcall.")
-    parser.add_argument("what", nargs="?", choices=("requests", "engine"), default="requests", help="default: requests")
+    parser.add_argument("what", nargs="?", choices=("requests", "engine", "sessions"), default="requests", help="default: requests")
     parser.add_argument("--quick", action="store_true", help="half a minute instead of 4 minutes, and figures to match")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--case", default="", help="only cases whose name contains this, as in --case '56 KB, growing'")
     parser.add_argument("--peer", choices=peers.PEERS, action="append", default=[], help="another proxy beside; installed into build/peers")
     return parser
+
+
+def _sessions() -> list[Look]:
+    with tempfile.TemporaryDirectory(prefix="lastcall-bench-") as folder, Bench(Path(folder), Cores.split()).redis() as store:
+        if store is None:
+            _told("no redis-server on the PATH: the column is left out")
+        return looks({"memory": "memory://"} | ({"redis": f"redis://127.0.0.1:{store.port}/0"} if store else {}))
 
 
 def _requests(folder: Path, given: argparse.Namespace) -> report.Report:

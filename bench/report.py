@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.engine import Timing
 from bench.measure import Row, Spread
+from bench.sessions import Look
 
 RECORD_LIMIT = 16_384
 _COLUMNS = ("cpu µs", "to bare", "rounds", "p50 ms", "+p50 ms", "+p99 ms")
@@ -79,6 +80,14 @@ def engine_text(timings: Sequence[Timing]) -> str:
     steps = list(dict.fromkeys(timing.step for timing in timings))
     lines = [[step, *(f"{found[step, length] * 1e6:,.1f}" for length in lengths)] for step in steps]
     return _table(["µs", *(f"{length:,} calls" for length in lengths)], lines)
+
+
+def sessions_text(looks: Sequence[Look]) -> str:
+    """Looks down, stores across, in milliseconds."""
+    stores = list(dict.fromkeys(look.store for look in looks))
+    found = {(look.what, look.store): f"{look.median * 1e3:,.2f} ({look.worst * 1e3:,.1f})" for look in looks}
+    lines = [[what, *(found[what, store] for store in stores)] for what in dict.fromkeys(look.what for look in looks)]
+    return _table(["ms, median (worst)", *stores], lines)
 
 
 def _case(name: str, rows: Sequence[Row]) -> str:

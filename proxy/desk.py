@@ -20,7 +20,7 @@ from proxy.models import BUDGET_REASONS, TEXT_REASONS, Reason
 from proxy.pardon import note_of, pardon_of
 from proxy.purse import accounts_of, ceilings_of
 from proxy.state import Record, load
-from proxy.store import Account, Amendment, Ceiling, Mark, Peeked, Store
+from proxy.store import Account, Amendment, Ceiling, Listed, Mark, Peeked, Store
 from proxy.tenants import Tenant
 from proxy.views import (
     PolicyView,
@@ -41,6 +41,7 @@ from proxy.views import (
 MOST_DAYS = 400
 MOST_LISTED = 200
 _SEARCHED_AT_ONCE = 200
+_MOST_PAGES = 20  # of the index, for one part of a list
 _KEY = re.compile(r"[0-9a-f]{32}")
 _HASHED = re.compile(r"[0-9a-f]{16}")
 _DIALECTS = ("chat", "responses", "messages")
@@ -119,9 +120,15 @@ class Desk:
         """Sessions, those used last first."""
         if team is not None:
             self._team(team)
-        page = await self._store.page(after=after, count=count, tenant=team, search=search)
-        looks = await self._store.peek([Account(one.session) for one in page.sessions]) if page.sessions else []
-        return SessionPage([row_of(one, look) for one, look in zip(page.sessions, looks, strict=True)], page.after or None)
+        found: list[Listed] = []
+        for _ in range(_MOST_PAGES):
+            page = await self._store.page(after=after, count=count - len(found), tenant=team, search=search)
+            found += page.sessions
+            after = page.after
+            if not after or len(found) == count:
+                break
+        looks = await self._store.peek([Account(one.session) for one in found]) if found else []
+        return SessionPage([row_of(one, look) for one, look in zip(found, looks, strict=True)], after or None)
 
     async def show(self, session: str, team: str | None) -> SessionView:
         """One session, by its key or its name."""

@@ -50,7 +50,7 @@ _AS_BEFORE = "="  # stands for what the ledger knows already
 
 _INDEX = "lastcall:sessions"
 _SEPARATOR = "\x1f"
-_LOOKED_AT = 20_000  # entries of the index, for one page
+_LOOKED_AT = 2_000  # entries of the index, for one page: what others ask of the server waits as long
 
 
 @dataclass(frozen=True, slots=True)

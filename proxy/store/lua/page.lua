@@ -6,34 +6,55 @@
 --          only that one's  6 what a label must contain  7 how many entries to look at, at most
 -- Returns  1 if there may be more behind, else 0; time and session in hex of the last entry looked at; then entry, time (s) of each found
 
-local from, behind = ARGV[1], ARGV[2]
-local count, only, budget = tonumber(ARGV[3]), ARGV[5] == '1', tonumber(ARGV[7])
-local offset, more = 0, 0
+local index, from, behind = KEYS[1], ARGV[1], ARGV[2]
+local count, only, search, left = tonumber(ARGV[3]), ARGV[5] == '1', ARGV[6], tonumber(ARGV[7])
+local tenant = '\31' .. ARGV[4] .. '\31'
+local rank, more, last = 0, 0, false
 local found = {}
 
-while budget > 0 and more == 0 do
-  local some = redis.call('ZRANGE', KEYS[1], from, '-inf', 'BYSCORE', 'REV', 'LIMIT', offset, 500, 'WITHSCORES')
+-- Most entries are passed over: by one look at the whole, before it is taken apart.
+local function fits(entry)
+  if only and not string.find(entry, tenant, 1, true) then
+    return false
+  end
+  if search == '' then
+    return true
+  end
+  return string.find(entry, search, 1, true) and string.find(string.match(entry, '^[^\31]*\31[^\31]*\31(.*)$'), search, 1, true)
+end
+
+if from ~= '+inf' then
+  rank = redis.call('ZCOUNT', index, '(' .. from, '+inf')
+  if behind ~= '' then
+    -- Of entries with the same time the greater session comes first.
+    for _, entry in ipairs(redis.call('ZRANGE', index, from, from, 'BYSCORE', 'REV')) do
+      if string.match(entry, '^[^\31]*') >= behind then
+        rank = rank + 1
+      end
+    end
+  end
+end
+
+while left > 0 and more == 0 do
+  local some = redis.call('ZRANGE', index, rank, rank + math.min(left, 500) - 1, 'REV')
   if #some == 0 then
     break
   end
-  local first = from
-  for i = 1, #some, 2 do
-    local session, tenant, label = string.match(some[i], '^([^\31]*)\31([^\31]*)\31(.*)$')
-    -- Of entries with the same time the greater session comes first.
-    if not (tonumber(some[i + 1]) == tonumber(from) and behind ~= '' and session >= behind) then
-      if (not only or tenant == ARGV[4]) and string.find(label, ARGV[6], 1, true) then
-        if #found == 2 * count then
-          more = 1
-          break
-        end
-        found[#found + 1] = some[i]
-        found[#found + 1] = some[i + 1]
+  for _, entry in ipairs(some) do
+    if fits(entry) then
+      if #found == 2 * count then
+        more = 1
+        break
       end
-      from, behind = some[i + 1], session
+      found[#found + 1] = entry
+      found[#found + 1] = redis.call('ZSCORE', index, entry)
     end
-    budget = budget - 1
+    last = entry
   end
-  offset = first == from and offset + 500 or 0
+  rank, left = rank + #some, left - #some
 end
 
-return {(more == 1 or budget <= 0) and 1 or 0, from, behind, unpack(found)}
+if last then
+  from, behind = redis.call('ZSCORE', index, last), string.match(last, '^[^\31]*')
+end
+return {(more == 1 or left <= 0) and 1 or 0, from, behind, unpack(found)}
