@@ -133,8 +133,10 @@ def _last_results(trail: Trail) -> dict[int, int]:
 
 
 def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
-    if _is_plain(trail):
-        return Tally(_since_news(trail, policy), _last_results(trail), frozenset(), plain=True, quiet=quiet)
+    if not trail.nudged and not any([step.after_compaction for step in trail.steps]):
+        calls = [entry.call for step in trail.steps for entry in step.calls]
+        plain = len(set(calls)) == len(calls)
+        return Tally(_since_news(trail, policy, plain=plain), _last_results(trail), frozenset(), plain=plain, quiet=quiet)
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
     middles = _middles(trail, policy)
@@ -157,21 +159,46 @@ def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
     return Tally(counts, _last_results(trail), frozenset(forgiven), quiet=quiet)
 
 
-def _is_plain(trail: Trail) -> bool:
-    """Whether no call was made twice and nothing was nudged or summarised away: most trails, and most of the work saved."""
-    calls = [entry.call for step in trail.steps for entry in step.calls]
-    return len(set(calls)) == len(calls) and not trail.nudged and not any([step.after_compaction for step in trail.steps])
+def _since_news(trail: Trail, policy: Policy, *, plain: bool) -> dict[int, int]:
+    """The counts of a trail in which nothing was nudged or summarised away: nothing before its last news matters to them.
 
-
-def _since_news(trail: Trail, policy: Policy) -> dict[int, int]:
-    """The counts of a plain trail: every message is news but for notes and void results, so that only the newest ones count."""
+    plain: no call was made twice, so that every message is news but for notes and void results.
+    """
     counts: dict[int, int] = {}
-    for step in reversed(trail.steps):
+    firsts, fresh = ({}, {}) if plain else (first_made(trail), first_returned(trail))
+    for at in range(len(trail.steps) - 1, -1, -1):
+        step = trail.steps[at]
         for call in _distinct(step, policy):
-            counts[call] = 1
-        if any([not entry.void and not is_bookkeeping(policy, entry.name) for entry in step.calls]):
+            counts[call] = counts.get(call, 0) + 1
+        new = step.calls if plain else _new(step, at, firsts, fresh)
+        if any([not entry.void and not is_bookkeeping(policy, entry.name) for entry in new]):
             break
     return counts
+
+
+def _new(step: Step, at: int, firsts: dict[int, int], fresh: dict[tuple[int, int], int]) -> Sequence[Entry]:
+    """The entries of a step with a call that was never made before, or with a result that it never had."""
+    found: list[Entry] = []
+    met: set[object] = set()
+    for entry in step.calls:
+        pair = entry.call, entry.result
+        returned = entry.result != UNSEEN and fresh[pair] == at and pair not in met
+        if returned or (firsts[entry.call] == at and entry.call not in met):
+            found.append(entry)
+        met |= {entry.call, pair}
+    return found
+
+
+def first_made(trail: Trail) -> dict[int, int]:
+    """For each call of a trail the step it was first made in."""
+    steps = trail.steps
+    return {entry.call: at for at in range(len(steps) - 1, -1, -1) for entry in steps[at].calls}
+
+
+def first_returned(trail: Trail) -> dict[tuple[int, int], int]:
+    """For each call and result the step they first came together in."""
+    steps = trail.steps
+    return {(entry.call, entry.result): at for at in range(len(steps) - 1, -1, -1) for entry in steps[at].calls}
 
 
 def _middles(trail: Trail, policy: Policy) -> dict[int, int]:

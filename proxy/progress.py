@@ -75,12 +75,6 @@ def closely(entries: Iterable[Entry]) -> list[Entry]:
     return list(islice({entry.call: entry for entry in entries}.values(), _CLOSELY))
 
 
-def first_made(trail: Trail) -> dict[int, int]:
-    """For each call of a trail the step it was first made in."""
-    steps = trail.steps
-    return {entry.call: at for at in range(len(steps) - 1, -1, -1) for entry in steps[at].calls}
-
-
 def changed_anew(policy: Policy, trail: Trail, firsts: dict[int, int], at: int, calls: Sequence[Entry]) -> bool:
     """Whether these calls of a step did something that may have changed the world, for the first time and not in vain."""
     return any(

@@ -20,56 +20,51 @@ Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is 
 Spot = tuple[int, int, KeptCall]  # its message, its place there, and what is kept of it
 
 
-def keep_newest(nodes: Sequence[Node], messages: Messages, start: int, prints: Fingerprints, *, fresh: int) -> bool:
+def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: Fingerprints, *, fresh: int) -> set[int]:
     """Keeps the results of the newest message, and of those just before it that are new too. fresh: how many messages are new.
 
-    nodes: of the messages from `start` on. Returns whether anything is known anew of the others.
+    nodes: of the messages from `first` on. Returns the messages of which something else is known now.
     """
+    changed: set[int] = set()
     last = len(nodes) - 1
-    changed = fresh < 1
     for at in range(max(len(nodes) - max(min(fresh, _LOOKED_BACK), 1), 0), len(nodes)):
-        _record(zip(messages[start + at].calls, nodes[at].calls, strict=False), prints, newest=at == last)
-        changed = _liken(nodes, at, messages, start, prints) or changed
+        _record(zip(messages[first + at].calls, nodes[at].calls, strict=False), prints, newest=at == last)
+        changed.add(first + at)
+        changed.update([first + number for number in _liken(nodes, at, messages, first, prints)])
     return changed
 
 
-def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> None:
-    """The results in a request whose history the upstream keeps: no later one shows them, so they are kept in the form to compare."""
+def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> set[int]:
+    """The results in a request whose history the upstream keeps: no later one shows them, so they are kept in the form to compare.
+
+    Returns the messages of which something else is known now.
+    """
     first = len(messages) - len(nodes)
-    for at in range(max(len(messages.earlier) - 1, first), len(messages)):
+    arrived = range(max(len(messages.earlier) - 1, first), len(messages))
+    for at in arrived:
         for seen, kept in zip(messages[at].calls, nodes[at - first].calls, strict=False):
             if kept.result == UNSEEN and seen.content:
                 _record([(seen, kept)], prints, newest=True)
                 kept.result = prints.result(seen.content)
+    return set(arrived)
 
 
 def compare(
-    nodes: Iterable[tuple[int, Node]], others: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints, *, fresh: int
-) -> bool:
+    nodes: Iterable[tuple[int, Node]], calls: set[int], others: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints
+) -> set[int]:
     """Settles the results of calls that were made more than once, here or (others) where no history shows them any more.
 
-    nodes: with the index of their message. What was settled with an earlier request stays: only calls that a new message made, or without a
-    result yet, are looked at. Returns whether there were any.
+    nodes: with the index of their message. Returns the messages of which something else may be known now.
     """
-    places: dict[int, list[Spot]] = {}
-    open_: set[int] = set()
-    changed = False
-    settled = len(messages) - max(fresh, 1)
+    places: dict[int, list[Spot]] = {call: [] for call in calls}
     for at, node in nodes:
         for position, kept in enumerate(node.calls):
-            places.setdefault(kept.call, []).append((at, position, kept))
-            if at >= settled or kept.result == UNSEEN:
-                open_.add(kept.call)
-    gone: dict[int, list[KeptCall | Relapse]] = {}
-    for other in others:
-        gone.setdefault(other.call, []).append(other)
-    for call in open_:
-        spots = places[call]
-        if len(spots) > 1 or call in gone:
-            _record([(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result == UNSEEN], prints, newest=False)
-            _settle(spots, gone.get(call, []), messages, prints)
-            changed = True
-    return changed
+            if kept.call in calls:
+                places[kept.call].append((at, position, kept))
+    for call, spots in places.items():
+        _record([(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result == UNSEEN], prints, newest=False)
+        _settle(spots, [other for other in others if other.call == call], messages, prints)
+    return {at for spots in places.values() for at, _, _ in spots}
 
 
 def _shown(messages: Messages, spot: Spot) -> SeenCall:
@@ -112,23 +107,22 @@ def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
     return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
 
 
-def _liken(nodes: Sequence[Node], at: int, messages: Messages, start: int, prints: Fingerprints) -> bool:
+def _liken(nodes: Sequence[Node], at: int, messages: Messages, first: int, prints: Fingerprints) -> list[int]:
     """Gives a message's results the identity of what the same tools answered last to other arguments, where they say the same.
 
-    Returns whether any did.
+    Returns the nodes that got another.
     """
-    found = False
+    changed: list[int] = []
     for position, kept in enumerate(nodes[at].calls[:_LIKENED]):
-        content = messages[start + at].calls[position].content
+        content = messages[first + at].calls[position].content
         if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
             continue
         for number, before in _earlier(nodes, at, kept):
             other = nodes[number].calls[before]
-            if other.result == kept.result or _same_text(content, messages[start + number].calls[before], other, prints):
-                _give(nodes, {kept.result, other.result}, prints.result(content))
-                found = True
+            if other.result == kept.result or _same_text(content, messages[first + number].calls[before], other, prints):
+                changed += _give(nodes, {kept.result, other.result}, prints.result(content))
                 break
-    return found
+    return changed
 
 
 def _same_text(content: bytes, shown: SeenCall, other: KeptCall, prints: Fingerprints) -> bool:
@@ -138,13 +132,15 @@ def _same_text(content: bytes, shown: SeenCall, other: KeptCall, prints: Fingerp
     return could_equal(content, shown.content) and _at_hand(shown, other, prints) and prints.result(content) == prints.result(shown.content)
 
 
-def _give(nodes: Sequence[Node], results: set[int], identity: int) -> None:
-    """Results that turned out to be one get one identity, wherever they stand."""
-    if len(results) > 1:
-        for node in nodes:
-            for kept in node.calls:
-                if kept.result in results:
-                    kept.result = identity
+def _give(nodes: Sequence[Node], results: set[int], identity: int) -> list[int]:
+    """Results that turned out to be one get one identity, wherever they stand: the nodes that do."""
+    changed: list[int] = []
+    for number, node in enumerate(nodes) if len(results) > 1 else ():
+        for kept in node.calls:
+            if kept.result in results:
+                kept.result = identity
+                changed.append(number)
+    return changed
 
 
 def _earlier(nodes: Sequence[Node], at: int, kept: KeptCall) -> list[tuple[int, int]]:

@@ -16,20 +16,21 @@ from proxy.results import compare, keep_arrived, keep_newest
 from proxy.state import KeptCall, Lane, Node, Record, Relapse, name_at, name_index
 from proxy.trail import Entry, Messages, Step
 
+_FEW = 16  # calls: that many are looked for one by one
+
 
 class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
 
-    nodes: what the record kept, from message `first` on; steps: what that made of them. unseen: steps of the first messages, as they are
-    once the record has dropped them: nothing is known of their results. older: what was found out again of such messages, when their
-    calls came back.
+    nodes: what the record kept, from message `first` on; steps: what that made of them. older: steps of the messages before, which the
+    record has dropped: of their results nothing is known, but for what was found out again when their calls came back (found).
     """
 
     first: int
     nodes: list[Node]
     steps: list[Step]
-    unseen: list[Step]
-    older: dict[int, Node]
+    older: list[Step]
+    found: dict[int, Node]
 
 
 def kept_step(record: Record, node: Node) -> Step:
@@ -46,24 +47,20 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
     fresh = len(messages) - lane.offset - len(lane.nodes)
     first, nodes, changed = _nodes(record, lane, messages, start)
     if messages.earlier:
-        keep_arrived(messages, nodes, prints)
-        changed = True
+        changed |= keep_arrived(messages, nodes, prints)
     elif nodes:
-        changed = keep_newest(nodes, messages, first, prints, fresh=fresh) or changed
+        changed |= keep_newest(nodes, messages, first, prints, fresh=fresh)
     others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
     joined = _joined(messages)
-    back = _calls_again(nodes, messages.fingerprints[start:first], others)
-    older: dict[int, Node] = {}
-    if back:
-        older = _older(joined, messages, start, first, back)
-        changed = compare([*older.items(), *enumerate(nodes, first)], others, messages, prints, fresh=fresh) or changed
-    _renew(joined, messages, first, nodes, changed=changed)
-    if start == first:
-        return joined.steps.copy()
-    steps = _unseen(joined, messages, first)[start:]
-    for at, node in older.items():
-        steps[at - start] = _step(messages.made[at], node)
-    return steps + joined.steps
+    dropped = _drop(joined, messages, first) if start < first else []
+    again = _again(messages, start, {*_unsettled(nodes, fresh), *chain.from_iterable(dropped)}, others)
+    if again:
+        older = _older(joined, messages, start, first, again)
+        changed |= compare([*older, *enumerate(nodes, first)], again, others, messages, prints)
+        for at, node in older:
+            joined.older[at] = _step(messages.made[at], node)
+    _renew(joined, messages, first, nodes, changed)
+    return joined.older[start:first] + joined.steps
 
 
 def _joined(messages: Messages) -> Joined:
@@ -72,77 +69,80 @@ def _joined(messages: Messages) -> Joined:
     if not isinstance(known, Joined):
         before, messages.joined.before = messages.joined.before, None
         if isinstance(before, Joined):
-            known = Joined(before.first, before.nodes, before.steps, before.unseen.copy(), before.older.copy())
+            known = Joined(before.first, before.nodes, before.steps, before.older.copy(), before.found.copy())
         else:
             known = Joined(0, [], [], [], {})
         messages.joined.own = known
     return known
 
 
-def _renew(joined: Joined, messages: Messages, first: int, nodes: list[Node], *, changed: bool) -> None:
+def _renew(joined: Joined, messages: Messages, first: int, nodes: list[Node], changed: set[int]) -> None:
     """Makes the steps of what the record keeps. Those of messages of which it says what it said before are at hand.
 
-    changed: it says something else of some of them.
+    changed: messages of which it says something else.
     """
     past = joined.nodes[max(first - joined.first, 0) :]
-    same = not changed and first >= joined.first and len(past) <= len(nodes) and nodes[: len(past)] == past
-    steps = joined.steps[first - joined.first :] if same else []
-    made = messages.made
+    same = first >= joined.first and nodes[: len(past)] == past
+    steps, made = joined.steps[first - joined.first :] if same else [], messages.made
+    for at in changed:
+        if first <= at < first + len(steps):
+            steps[at - first] = _step(made[at], nodes[at - first])
     steps += [_step(made[first + at], nodes[at]) for at in range(len(steps), len(nodes))]
     joined.first, joined.nodes, joined.steps = first, nodes, steps
 
 
-def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node], bool]:
-    """The first message from `start` on that the lane keeps, what is kept from there, and whether calls of old ones had been dropped.
+def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node], set[int]]:
+    """The first message from `start` on that the lane keeps, what is kept from there, and messages some of whose calls had been dropped.
 
     What is new is added to the lane.
     """
-    kept, offset, known = lane.nodes, lane.offset, len(lane.nodes)
-    kept.extend([Node(answer, []) for answer in messages.answers[offset + known :]])
+    kept, offset = lane.nodes, lane.offset
+    kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
     for node, message in zip(kept, messages.earlier[offset:], strict=False):
         node.place, node.said = message.place, message.said
     first = max(start, offset)
     nodes = kept[first - offset : len(messages) - offset]
-    old = offset + known
     lacking = [at for at, node in enumerate(nodes, first) if len(node.calls) < len(messages.fingerprints[at])]
     for at in lacking:
         calls = nodes[at - first].calls
         for fingerprint, call in list(zip(messages.fingerprints[at], messages.made[at], strict=True))[len(calls) :]:
             calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
-    return first, nodes, bool(lacking) and lacking[0] < old
+    return first, nodes, set(lacking)
 
 
-def _calls_again(nodes: Sequence[Node], older: Sequence[tuple[int, ...]], others: Sequence[KeptCall | Relapse]) -> set[int]:
-    """Calls whose results may have to be compared: made more than once, or known from where no history shows them."""
-    calls = [kept.call for node in nodes for kept in node.calls]
-    if older:
-        calls += chain.from_iterable(older)
+def _unsettled(nodes: Sequence[Node], fresh: int) -> list[int]:
+    """Calls whose results were not looked at yet: those of new messages, and those without one so far."""
+    new = [kept.call for node in nodes[-max(fresh, 1) :] for kept in node.calls]
+    return new + [kept.call for node in nodes for kept in node.calls if kept.result == UNSEEN]
+
+
+def _again(messages: Messages, start: int, calls: set[int], others: Sequence[KeptCall | Relapse]) -> set[int]:
+    """Which of these calls were made more than once since `start`, or are known from where no history shows them."""
+    made = list(chain.from_iterable(messages.fingerprints[start:]))
     elsewhere = {other.call for other in others}
-    if len(set(calls)) == len(calls):
-        return elsewhere
-    return elsewhere.union([call for call, times in Counter(calls).items() if times > 1])
+    if len(calls) > _FEW:
+        return {call for call, times in Counter(made).items() if call in calls and (times > 1 or call in elsewhere)}
+    return {call for call in calls if call in elsewhere or made.count(call) > 1}
 
 
-def _older(joined: Joined, messages: Messages, start: int, first: int, calls: set[int]) -> dict[int, Node]:
-    """What is known of the messages with these calls that the record has dropped."""
-    found: dict[int, Node] = {}
-    for at, fingerprints in enumerate(messages.fingerprints[start:first], start):
-        if not calls.isdisjoint(fingerprints):
-            node = joined.older.get(at)
-            if node is None:
-                node = joined.older[at] = Node(messages.answers[at], [KeptCall(fingerprint, UNSEEN, -1) for fingerprint in fingerprints])
-            found[at] = node
-    return found
-
-
-def _unseen(joined: Joined, messages: Messages, end: int) -> list[Step]:
-    """The steps of the messages before `end`, as far as their results are not known."""
-    steps = joined.unseen
-    for made, fingerprints in zip(messages.made[len(steps) : end], messages.fingerprints[len(steps) : end], strict=True):
-        steps.append(
-            Step(tuple([Entry(call, of.name, arguments=of.arguments or None) for call, of in zip(fingerprints, made, strict=True)]))
+def _drop(joined: Joined, messages: Messages, first: int) -> list[tuple[int, ...]]:
+    """Adds steps of the messages before `first`, as far as there are none yet. Returns the calls of those messages."""
+    known = len(joined.older)
+    fingerprints = messages.fingerprints[known:first]
+    for calls, made in zip(fingerprints, messages.made[known:first], strict=True):
+        joined.older.append(
+            Step(tuple([Entry(call, of.name, arguments=of.arguments or None) for call, of in zip(calls, made, strict=True)]))
         )
-    return steps[:end]
+    return fingerprints
+
+
+def _older(joined: Joined, messages: Messages, start: int, first: int, calls: set[int]) -> list[tuple[int, Node]]:
+    """What is known of the messages with these calls that the record has dropped."""
+    places = [at for at, made in enumerate(messages.fingerprints[start:first], start) if not calls.isdisjoint(made)]
+    for at in places:
+        if at not in joined.found:
+            joined.found[at] = Node(messages.answers[at], [KeptCall(call, UNSEEN, -1) for call in messages.fingerprints[at]])
+    return [(at, joined.found[at]) for at in places]
 
 
 def _step(made: Sequence[ToolCall], node: Node) -> Step:

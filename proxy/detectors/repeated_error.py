@@ -7,11 +7,11 @@ between; a tool that succeeded in between; other complaints. Looking at things i
 
 from collections.abc import Sequence
 
-from proxy.counting import LATELY, Tally, judged
+from proxy.counting import LATELY, Tally, first_made, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import FAILED
 from proxy.policy import Policy
-from proxy.progress import alike, answered, changed_anew, closely, first_made, foreseen, streak
+from proxy.progress import alike, answered, changed_anew, closely, foreseen, streak
 from proxy.trail import Entry, Trail
 
 

@@ -16,13 +16,13 @@ brings something new or changes the world.
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import LATELY, Tally, judged
+from proxy.counting import LATELY, Tally, first_made, judged
 from proxy.effects import Deed, Effect, essence, message, speaks
 from proxy.fingerprint import UNSEEN
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, FAILED, NOTHING
 from proxy.policy import NEVER, Policy
-from proxy.progress import Pauses, alike, answered, changed_anew, closely, deed, first_made, foreseen, streak, waits, worldly
+from proxy.progress import Pauses, alike, answered, changed_anew, closely, deed, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Trail
 
 

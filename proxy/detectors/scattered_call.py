@@ -10,11 +10,11 @@ waits in between, the ladder is the one for waiting.
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import Tally, judged
+from proxy.counting import Tally, first_made, first_returned, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import VOID
 from proxy.policy import Policy
-from proxy.progress import acts, answered, changed_anew, closely, first_made, waits
+from proxy.progress import acts, answered, changed_anew, closely, waits
 from proxy.trail import Entry, Trail
 
 WINDOW = 30  # messages: eight of them within it are every fourth call
@@ -80,7 +80,7 @@ class _Window:
 
     def __init__(self, trail: Trail, policy: Policy) -> None:
         self._trail, self._policy = trail, policy
-        self._firsts, self._fresh = first_made(trail), _first_returned(trail)
+        self._firsts, self._fresh = first_made(trail), first_returned(trail)
         self._moves: dict[int, bool] = {}
         self._pauses: dict[int, bool] = {}
 
@@ -113,12 +113,6 @@ class _Window:
         if at not in self._pauses:
             self._pauses[at] = any(waits(self._policy, self._trail, entry) for entry in self._trail.steps[at].calls)
         return self._pauses[at]
-
-
-def _first_returned(trail: Trail) -> dict[tuple[int, int], int]:
-    """For each call and result the step they first came together in."""
-    steps = trail.steps
-    return {(entry.call, entry.result): at for at in range(len(steps) - 1, -1, -1) for entry in steps[at].calls}
 
 
 def _is_news(entry: Entry, at: int, firsts: dict[int, int], fresh: dict[tuple[int, int], int]) -> bool:

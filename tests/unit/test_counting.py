@@ -2,7 +2,18 @@
 
 import pytest
 
-from proxy.counting import Tally, coming_counts, is_bookkeeping, judged, ladder_of, least_stop, next_count, tally
+from proxy.counting import (
+    Tally,
+    coming_counts,
+    first_made,
+    first_returned,
+    is_bookkeeping,
+    judged,
+    ladder_of,
+    least_stop,
+    next_count,
+    tally,
+)
 from proxy.effects import Effect
 from proxy.models import Reason
 from proxy.policy import Counting, Ladder, Policy, ToolRule
@@ -225,3 +236,10 @@ def test_an_empty_trail_has_an_empty_tally() -> None:
     """In every way of counting."""
     for policy in (STANDARD, CONSECUTIVE, CUMULATIVE):
         assert tally(Trail(), policy) == Tally({}, {}, frozenset(), plain=policy is STANDARD, quiet=True)
+
+
+def test_first_times() -> None:
+    """The step each call was first made in, and first came together with a result."""
+    made = trail("A1 B1 A2 - C1+A1")
+    assert first_made(made) == {call("A"): 0, call("B"): 1, call("C"): 4}
+    assert sorted(first_returned(made).values()) == [0, 1, 2, 4]

@@ -7,9 +7,9 @@ import pytest
 from proxy.effects import Effect, Offer
 from proxy.outcomes import BRIEF, FAILED, VOID, WAITING
 from proxy.policy import Policy, ToolRule
-from proxy.progress import Look, Pauses, acts, alike, changed_anew, deed, first_made, foreseen, streak, waits, worldly
+from proxy.progress import Look, Pauses, acts, alike, changed_anew, deed, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Step, Trail
-from tests.trails import call, trail
+from tests.trails import trail
 
 STANDARD = Policy()
 
@@ -75,11 +75,6 @@ def test_a_look_between_pauses_is_waiting_too(names: str, expected: bool) -> Non
     """Since the call was made last, or, where it is the newest, since the time before."""
     entries = [made(name, number=len(name)) for name in names.split()]
     assert Pauses(STANDARD, lone(*entries)).hold(made("look", number=4)) is expected
-
-
-def test_first_times() -> None:
-    """The step each call was first made in."""
-    assert first_made(trail("A1 B1 A2 - C1+A1")) == {call("A"): 0, call("B"): 1, call("C"): 4}
 
 
 @pytest.mark.parametrize(
