@@ -218,6 +218,27 @@ async def test_a_ceiling_holds_across_workers(upstream: Upstream, crowded: aioht
 
                 assert 0 < charged == found.ledger.tokens <= limit
                 assert (found.ledger.reserved_tokens, found.ledger.reserved_steps) == (0, 0)
+                if session is not None:  # it pays on every route
+                    assert (await ledgers.session(count, session)).ledger.tokens == charged
+
+
+async def test_a_sessions_ceiling_holds_on_every_route(
+    upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, either_store: str
+) -> None:
+    """Judged or not, streamed, failing and left, all at once: there is no way around it."""
+    limit = 6_000
+    async with running(upstream.url, json.dumps({"policy": {"budgets": {"tokens": limit}}}), store=either_store) as proxy:
+        crowd = Crowd(crowded, proxy.v1, 100, session=uuid.uuid4().hex)
+        await crowd.rush(100)
+        await upstream.until(lambda: len(upstream.broken_off) == crowd.tally["left"])
+        await crowd.exhaust(books)
+        for _ in range(3):
+            await crowd.ask("embedded", "x" * 500)
+
+    embedded = [asked for asked in upstream.asked if asked.target.endswith("/embeddings")]
+    assert sum(crowd.tally.values()) > 100
+    assert 0 < len(embedded) < 20
+    assert limit - 700 < books.tokens <= limit
 
 
 async def test_a_killed_replica_and_a_store_that_starts_again(

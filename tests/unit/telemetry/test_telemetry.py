@@ -125,6 +125,27 @@ def test_unjudged_requests_count_by_status_class() -> None:
     assert seen.lines[0] == b'{"event":"unjudged_ended","ts":"2023-11-14T22:13:20.062Z","level":"debug","status":204,"ms":500.0}\n'
 
 
+def test_what_an_unjudged_call_spent_and_why_it_was_refused_is_counted() -> None:
+    """In the series of judged ones; in observe mode under that mode."""
+    spent = UnjudgedEnded(200, 0.5, "red", "gpt-5", None, "enforce", 8, 3, 2, 2_000_000_000, usage_estimated=True)
+    refused = UnjudgedEnded(400, 0.5, "red", refused=Reason.TOKEN_BUDGET)
+    seen = after(spent, refused, UnjudgedEnded(200, 0.5, refused=Reason.DEADLINE, mode="observe"), teams=("red",), log_level="debug")
+
+    assert seen.moved() == {
+        "unjudged_requests_total{status=2xx,team=red}": 1,
+        "unjudged_requests_total{status=4xx,team=red}": 1,
+        "unjudged_requests_total{status=2xx}": 1,
+        "tokens_total{direction=input,estimated=true,model=gpt-5,team=red}": 8,
+        "tokens_total{direction=output,estimated=true,model=gpt-5,team=red}": 3,
+        "cached_tokens_total{model=gpt-5,team=red}": 2,
+        "cost_dollars_total{model=gpt-5,team=red}": 2,
+        "refusals_total{mode=enforce,reason=token_budget,team=red}": 1,
+        "refusals_total{mode=observe,reason=deadline}": 1,
+    }
+    first, second, _ = seen.logged()
+    assert (first["input_tokens"], first["cost_usd"], first["usage_estimated"], second["reason"]) == (8, 2.0, True, "token_budget")
+
+
 def test_a_reload_is_counted_and_a_rejected_one_says_why() -> None:
     """As a warning, with every fault, and without the lines running into others."""
     faults = "policy.mode: 'of' is not known here (line 3)\nserver.port: changes only with a new start"
