@@ -10,7 +10,7 @@ COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/nul
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format e2e-clients bench accuracy tools dashboards lock clean
+.PHONY: help run demo test lint format e2e-clients bench accuracy tools dashboards audit sbom lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,20 @@ tools: build/tools/helm.stamp ## Helm 3 and 4, for the tests of the chart
 build/tools/helm.stamp: .ci/get_helm.py .ci/helm.txt | $(BIN)/python
 	$(BIN)/python .ci/get_helm.py build/tools
 	touch $@
+
+audit: build/tools/audit.stamp ## known vulnerabilities of what is locked; needs the network
+	build/tools/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+		-r requirements.txt -r requirements-dev.txt $(ARGS) || { echo "Either vulnerabilities were found, or the database could not be asked" \
+		"(needs https://pypi.org; another one: ARGS='--vulnerability-service osv'): the lines above say which." >&2; exit 1; }
+
+build/tools/audit.stamp: .ci/audit.txt | $(BIN)/python
+	$(BIN)/python -m venv build/tools/audit
+	build/tools/audit/bin/python -m pip --disable-pip-version-check install --quiet --requirement .ci/audit.txt
+	touch $@
+
+sbom: | $(BIN)/python ## build/sbom.json: what runs, as a CycloneDX bill of materials
+	mkdir -p build
+	$(BIN)/python .ci/sbom.py requirements.txt > build/sbom.json
 
 lock: $(VENV)/dev.stamp ## resolve requirements*.txt again; ARGS=--upgrade takes newer releases
 	$(COMPILE) --extra demo --build-deps-for editable --output-file requirements.txt $(ARGS) pyproject.toml
