@@ -6,6 +6,7 @@ The key is asked for before anything of a request is read. Where the configurati
 import csv
 import io
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from fastapi import Body, Depends, FastAPI, Header, HTTPException, Path, Query, Request, Response
@@ -44,6 +45,21 @@ _Team = Annotated[str | None, Query(description="Only the session of that name i
 _Calls = Annotated[
     list[str], Query(max_length=MOST_ALLOWED, description="Fingerprints of calls; by default those of the loop it was stopped for.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What stands in the way. code: for programs."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The answer where something stands in the way."""
+
+    error: Fault
 
 
 def ring_of(digest: str | None) -> KeyRing | None:
@@ -97,6 +113,13 @@ def admin_app(desk: Callable[[], Desk]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(HTTPBearer(auto_error=False, description="server.admin_key"))],
+        responses={
+            "4XX": {
+                "model": Problem,
+                "description": "Not done: a value that cannot be, the key, nothing of that name, or others' changes.",
+            },
+            "503": {"model": Problem, "description": "Not known whether it is done: the store is away."},
+        },
     )
     _add_sessions(app, desk)
     _add_changes(app, desk)
@@ -219,7 +242,7 @@ _Who = Annotated[str, Depends(_who)]
 
 
 def _error(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
+    return JSONResponse(asdict(Problem(Fault(code, message))), status)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

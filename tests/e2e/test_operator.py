@@ -205,7 +205,9 @@ async def test_only_the_operators_key_opens_the_desk(upstream: Upstream, http: a
     assert docs == 404
     assert [policy.partition(";")[0] for policy in policies] == ["default-src 'none'"] * 3
     assert (posted[0], posted[1]["error"]["code"]) == (401, "lastcall_unknown_key")
-    assert "/sessions/{session}/allow" in described["paths"]
+    assert {"/sessions/{session}/allow", "/teams/{team}/raise"} <= described["paths"].keys()
+    answers = [set(operation["responses"]) for path in described["paths"].values() for operation in path.values()]
+    assert answers == [{"200", "4XX", "503"}] * 13
     assert off == [404, 404, 404]
 
 
