@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from tests.agents import Agent
 from tests.e2e.test_metrics import samples
 from tests.running import Process, process
 from tests.servers import free_port
-from tests.upstreams import DONE, Upstream, saying
+from tests.upstreams import DONE, STREAM, Asked, Reply, Upstream, chunks, saying
 
 KEY = "operators-key"
 
@@ -54,10 +54,10 @@ def alone(served: Process, worker: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def until_gone(workers: list[int]) -> None:
-    """Until none of them runs."""
+def until_gone(workers: list[int], but: int = 0) -> None:
+    """Until no more of them run than that."""
     deadline = time.monotonic() + 10
-    while any(os.path.exists(f"/proc/{pid}/exe") for pid in workers):
+    while sum(os.path.exists(f"/proc/{pid}/exe") for pid in workers) > but:
         assert time.monotonic() < deadline, "a worker has outlived its supervisor"
         time.sleep(0.02)
 
@@ -109,12 +109,30 @@ async def test_every_worker_serves_the_operator_and_obeys_what_another_was_told(
     assert f'lastcall_team_budget_limit{{per="month",team="{served.team}",unit="steps"}}' in gauges
 
 
-async def test_workers_end_with_their_supervisor(served: Served) -> None:
-    """However it ended: the ports are free for whoever starts it again."""
+async def test_workers_end_with_their_supervisor(upstream: Upstream, http: aiohttp.ClientSession, served: Served) -> None:
+    """However it ended: streams under way go on to their end, and then the ports are free for whoever starts it again."""
+    go_on = asyncio.Event()
+
+    async def waiting(asked: Asked) -> AsyncIterator[bytes]:
+        parts = chunks(DONE, asked)
+        yield b"".join(parts[:3])
+        await go_on.wait()
+        yield b"".join(parts[3:])
+
+    upstream.model = lambda asked: Reply(waiting(asked), headers=STREAM)
+    team = {"x-lastcall-key": "lc-red", "x-lastcall-session": f"s-{uuid.uuid4()}"}
+    agent = Agent(http, served.process.v1, stream=True, headers=team)
+    await served.operate(http, "POST", f"/teams/{served.team}/raise", json={"steps": 9})
     before = served.process.workers()
-    os.kill(served.process.pid, signal.SIGKILL)
-    served.process.ended(within=5)
+    async with http.post(f"{served.process.v1}/chat/completions", data=agent.payload(), headers=agent.headers) as response:
+        await response.content.readany()
+        os.kill(served.process.pid, signal.SIGKILL)
+        served.process.ended(within=5)
+        await asyncio.to_thread(until_gone, before, but=1)
+        go_on.set()
+        rest = await response.read()
     await asyncio.to_thread(until_gone, before)
 
+    assert rest.endswith(b"data: [DONE]\n\n")
     for port in (served.process.port, served.admin_port, served.metrics_port):
         listen("127.0.0.1", port).close()
