@@ -83,11 +83,13 @@ class Price(msgspec.Struct, frozen=True, gc=False):
 
     def at(self, input_tokens: int) -> Rates:
         """The rates of a call with that much input."""
+        if not self.steps:
+            return self.rates
         return next((rates for above, rates in reversed(self.steps) if input_tokens > above), self.rates)
 
     def in_tier(self, tier: str) -> "Price":
         """The price in that service tier: the usual one where it has none of its own."""
-        return next((price for name, price in self.tiers if name == tier), self) if tier else self
+        return next((price for name, price in self.tiers if name == tier), self) if tier and self.tiers else self
 
 
 def rates_of(
@@ -118,23 +120,27 @@ def rates_of(
 def cost(price: Price, usage: Usage) -> int:
     """What the tokens of a call cost, in nano-dollars, rounded up."""
     rates = price.in_tier(usage.tier).at(usage.input_tokens)
-    kept = min(usage.kept_tokens, usage.written_tokens)
     plain = max(usage.input_tokens - usage.cached_tokens - usage.written_tokens, 0)
     told = max(usage.output_tokens - usage.reasoning_tokens, 0)
-    paid = usage.cached_tokens * rates.cached + (usage.written_tokens - kept) * rates.written + kept * rates.kept
-    paid += _parted(plain, rates.input, (usage.audio_input, rates.audio_input), (usage.image_input, rates.image_input))
-    paid += _parted(told, rates.output, (usage.audio_output, rates.audio_output), (usage.image_output, rates.image_output))
-    return -(-(paid + usage.reasoning_tokens * rates.reasoning) // _PICO_PER_NANO)
+    read = plain * rates.input + usage.cached_tokens * rates.cached + usage.written_tokens * rates.written
+    paid = read + told * rates.output + usage.reasoning_tokens * rates.reasoning
+    if usage.kept_tokens:
+        paid += min(usage.kept_tokens, usage.written_tokens) * (rates.kept - rates.written)
+    if usage.audio_input or usage.image_input:
+        paid += _beyond(plain, rates.input, (usage.audio_input, rates.audio_input), (usage.image_input, rates.image_input))
+    if usage.audio_output or usage.image_output:
+        paid += _beyond(told, rates.output, (usage.audio_output, rates.audio_output), (usage.image_output, rates.image_output))
+    return -(-paid // _PICO_PER_NANO)
 
 
-def _parted(tokens: int, rate: int, *parts: tuple[int, int]) -> int:
-    """What tokens come to of which some have rates of their own. parts: (tokens, rate)."""
-    paid = 0
+def _beyond(tokens: int, rate: int, *parts: tuple[int, int]) -> int:
+    """How much more tokens come to of which some have rates of their own. parts: (tokens, rate)."""
+    more = 0
     for part, own in parts:
-        if part:
-            paid += min(part, tokens) * own
-            tokens -= min(part, tokens)
-    return paid + tokens * rate
+        part = min(part, tokens)
+        more += part * (own - rate)
+        tokens -= part
+    return more
 
 
 def unit_cost(units: Units, amounts: Amounts, *, told: bool) -> int:
@@ -153,8 +159,10 @@ def bounds(price: Price, input_tokens: int, tier: str = "") -> tuple[int, int]:
 
     tier: the service tier that the request asks for. It may be served in the usual one.
     """
-    served = (price, price.in_tier(tier)) if tier else (price,)
-    within = [rates for one in served for rates in (one.rates, *(rates for above, rates in one.steps if input_tokens > above))]
+    served = price.in_tier(tier)
+    if served is price and not price.steps:
+        return price.rates.most_input, price.rates.most_output
+    within = [rates for one in (price, served) for rates in (one.rates, *(rates for above, rates in one.steps if input_tokens > above))]
     return max(rates.most_input for rates in within), max(rates.most_output for rates in within)
 
 
