@@ -16,8 +16,6 @@ from proxy.results import compare, keep_arrived, keep_newest
 from proxy.state import KeptCall, Lane, Node, Record, Relapse, name_at, name_index
 from proxy.trail import Entry, Messages, Step
 
-_FEW = 16  # calls: that many are looked for one by one
-
 
 class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
@@ -118,22 +116,26 @@ def _unsettled(nodes: Sequence[Node], fresh: int) -> list[int]:
 
 def _again(messages: Messages, start: int, calls: set[int], others: Sequence[KeptCall | Relapse]) -> set[int]:
     """Which of these calls were made more than once since `start`, or are known from where no history shows them."""
-    made = list(chain.from_iterable(messages.fingerprints[start:]))
     elsewhere = {other.call for other in others}
-    if len(calls) > _FEW:
-        return {call for call, times in Counter(made).items() if call in calls and (times > 1 or call in elsewhere)}
-    return {call for call in calls if call in elsewhere or made.count(call) > 1}
+    calls = {call for call in calls if messages.times[call] > 1 or call in elsewhere}
+    if not calls or not start:
+        return calls
+    times = Counter(chain.from_iterable(messages.fingerprints[start:]))
+    return {call for call in calls if times[call] > 1 or call in elsewhere}
 
 
 def _drop(joined: Joined, messages: Messages, first: int) -> list[tuple[int, ...]]:
     """Adds steps of the messages before `first`, as far as there are none yet. Returns the calls of those messages."""
     known = len(joined.older)
-    fingerprints = messages.fingerprints[known:first]
-    for calls, made in zip(fingerprints, messages.made[known:first], strict=True):
-        joined.older.append(
-            Step(tuple([Entry(call, of.name, arguments=of.arguments or None) for call, of in zip(calls, made, strict=True)]))
-        )
-    return fingerprints
+    dropped = messages.fingerprints[known:first]
+    for at, calls in enumerate(dropped, known):
+        step = joined.steps[at - joined.first] if 0 <= at - joined.first < len(joined.steps) else None
+        if step is None or any([entry.result != UNSEEN for entry in step.calls]):
+            step = Step(
+                tuple([Entry(call, of.name, arguments=of.arguments or None) for call, of in zip(calls, messages.made[at], strict=True)])
+            )
+        joined.older.append(step)
+    return dropped
 
 
 def _older(joined: Joined, messages: Messages, start: int, first: int, calls: set[int]) -> list[tuple[int, Node]]:

@@ -7,6 +7,7 @@ up here: what only a session knows (results as first seen, calls from before a c
 import re
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 from typing import overload
 
 import msgspec
@@ -76,10 +77,10 @@ class Messages(Sequence[Message]):
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
     calls as they were made. fingerprints: theirs. line: `answers` as bytes. earlier: the first of them, of which only the last can have
-    results in the request. joined: what a record made of them.
+    results in the request. times: how often each call was made. joined: what a record made of them.
     """
 
-    __slots__ = ("_read", "_starts", "answers", "earlier", "fingerprints", "items", "joined", "line", "made")
+    __slots__ = ("_read", "_starts", "answers", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
 
     items: Sequence[Item]
     answers: list[int]
@@ -87,6 +88,7 @@ class Messages(Sequence[Message]):
     fingerprints: list[tuple[int, ...]]
     line: bytes
     joined: Groundwork
+    times: dict[int, int]
     _starts: list[int]
 
     def __init__(
@@ -102,6 +104,8 @@ class Messages(Sequence[Message]):
         ]
         answers, fingerprints = [answer for answer, _ in read], [made for _, made in read]
         line = packed(answers)
+        self.times = before.times.copy() if before is not None else {}
+        self._count(fingerprints)
         if before is not None:
             starts, made, line = before._starts + starts, before.made + made, before.line + line
             answers, fingerprints = before.answers + answers, before.fingerprints + fingerprints
@@ -117,6 +121,12 @@ class Messages(Sequence[Message]):
             self.answers[:0] = [message.answer for message in earlier]
             self.fingerprints[:0] = [message.calls for message in earlier]
             self.line = packed(self.answers)
+            self._count([message.calls for message in earlier])
+
+    def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
+        times = self.times
+        for call in chain.from_iterable(fingerprints):
+            times[call] = times.get(call, 0) + 1
 
     def __len__(self) -> int:
         return len(self._starts)
