@@ -68,6 +68,13 @@ class Sentinels:
 
         until(promoted)
 
+    def lose_primary(self) -> None:
+        """Kill it, once its replica has all that it has, and wait for the promotion."""
+        lost = self.primary
+        until(lambda: client(lost).execute_command("WAIT", 1, 100) == 1)
+        lost.kill()
+        self.until_promoted(lost)
+
     def demote(self, former: Server) -> None:
         """Make a former primary the replica that its sentinels would make of it within ten seconds."""
         client(former).replicaof("127.0.0.1", self.primary.port)
@@ -122,6 +129,13 @@ class Cluster:
     @property
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.primaries)
+
+    def lose_primary(self) -> None:
+        """Kill that of the replica, once it has all that it has, and wait for the promotion."""
+        lost = self.primaries[0]
+        until(lambda: client(lost).execute_command("WAIT", 1, 100) == 1)
+        lost.kill()
+        until(lambda: client(self.replica).info("replication")["role"] == "master")
 
     def place(self, slot: int) -> int:
         """Of the primary that has a slot at the beginning."""

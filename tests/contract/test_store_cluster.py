@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
 from proxy.store import Account, Ceiling, GuardedStore, Listing, Settlement, Store, Unit, open_store
 from proxy.store.contract import PartUnavailable
+from tests.certificates import self_signed
 from tests.layouts import Cluster, client, redis_cluster, slot_of, until
 from tests.servers import free_port, redis_server
 from tests.stores import TTL, call, cost
@@ -219,12 +221,9 @@ async def test_a_replica_takes_over(cluster: Cluster, store: GuardedStore, chang
     secret = await store.secret()
     await store.open(session, call("a"), TTL)
     await committed(store, session)
-    lost = cluster.primaries[0]
-    until(lambda: client(lost).execute_command("WAIT", 1, 100) == 1)
-    lost.kill()
+    await asyncio.to_thread(cluster.lose_primary)
     with pytest.raises(PartUnavailable):
         await store.open(session, call("b"), TTL)
-    await asyncio.to_thread(until, lambda: client(cluster.replica).info("replication")["role"] == "master")
     promoted = time.monotonic()
     await until_open(store, session)
     recovered = time.monotonic() - promoted
@@ -246,3 +245,22 @@ async def test_a_cluster_that_is_not_there_is_reported() -> None:
                 await store.ping()
             await store.close()
             assert "hunter2" not in failure.value.message
+
+
+async def test_a_cluster_may_be_encrypted(tmp_path: Path) -> None:
+    """`rediss+cluster://` speaks TLS to the servers it learns of as well."""
+    certified, port = self_signed(tmp_path), free_port()
+    with redis_server("--cluster-enabled", "yes", "--tls-cluster", "yes", "--tls-port", str(port), *certified.of_server) as alone:
+        client(alone).execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        until(lambda: client(alone).cluster("info")["cluster_state"] == "ok")
+        store, wary = [
+            open_store(f"rediss+cluster://127.0.0.1:{port}?{options}", clock=time.time, random_bytes=os.urandom, timeout=5.0)
+            for options in (f"{certified.trusting}&{certified.showing}", certified.showing)
+        ]
+        opened = await store.open(os.urandom(8), call("a"), TTL)
+        await store.close()
+        with pytest.raises(StoreUnavailable):
+            await wary.ping()
+        await wary.close()
+
+    assert opened.step == 1

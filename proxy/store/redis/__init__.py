@@ -62,7 +62,8 @@ class RedisStore:
         return self._secret
 
     async def find(self, links: Sequence[bytes]) -> bytes | None:
-        """See `Store.find`. A link never outlives its session, so that whoever finds one needs no second look."""
+        """See `Store.find`. A link never outlives its session, so that whoever finds one needs no second look; in a cluster by as much as a
+        call takes, and then the session begins anew."""
         if not links:
             return None
         if self._servers.several:
@@ -123,7 +124,7 @@ class RedisStore:
         listing: Listing | None = None,
     ) -> Committed:
         life = wire.milliseconds(ttl)
-        # Links first: so the session, whose life the script renews after them, outlives them.
+        # Links first: so the session, whose life the script renews after them, outlives them, where one server has both.
         commands: list[Command] = [(b"SET", wire.link_key(link), session, b"PX", life) for link in links]
         new = record is not None and version == 0
         if listing is not None and new:

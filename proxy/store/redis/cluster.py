@@ -23,7 +23,9 @@ from proxy.store.redis.connections import Connections
 from proxy.store.redis.servers import Options
 from proxy.store.wire import Command
 
+_RETRY_SECONDS = 1.0  # between two tries of a server that is away
 _LOOK_SECONDS = 1.0  # between two looks at who has which slots, while that is in doubt
+_LOOK_DEADLINES = 4  # how long each may take, beside the calls: connecting to all is slow, and the next call needs what comes of it
 _MOST_ASKED = 5  # servers, at each
 _MOST_HOPS = 5  # of a command whose slot moves
 _HOP_SECONDS = 0.005  # before a command is sent again whose keys are half way
@@ -189,7 +191,7 @@ class Cluster:
 
     def _node(self, address: Address) -> _Node:
         if address not in self._nodes:
-            breaker = Breaker(_now, _LOOK_SECONDS)
+            breaker = Breaker(_now, _RETRY_SECONDS)
             self._nodes[address] = _Node(address, self._options, self._deadline, breaker, self._on_change)
         return self._nodes[address]
 
@@ -212,16 +214,21 @@ class Cluster:
         """Asks several, those that were not away first, until most agree: one that was cut off from the others does not know better."""
         asked = sorted(self._nodes.values(), key=lambda node: node.breaker.cause is not None)[:_MOST_ASKED]
         tasks = [asyncio.ensure_future(self._slots_by(node)) for node in asked]
+        pending = set(tasks)
         said: Counter[_Ranges] = Counter()
-        failure: Exception = ConnectionLost("nobody knows the slots")
+        failure: Exception = TimeoutError("nobody told the slots")
+        until = _now() + _LOOK_DEADLINES * self._deadline
         try:
-            for done in asyncio.as_completed(tasks, timeout=self._deadline / 2):
-                try:
-                    said[await done] += 1
-                except (RedisError, OSError) as error:  # also where time is up
-                    failure = error
-                if said and 2 * said.most_common(1)[0][1] > len(tasks):
+            while pending and not (said and 2 * said.most_common(1)[0][1] > len(tasks)):
+                done, pending = await asyncio.wait(pending, timeout=until - _now(), return_when=asyncio.FIRST_COMPLETED)
+                if not done:
                     break
+                for task in done:
+                    try:
+                        said[task.result()] += 1
+                        until = min(until, _now() + self._deadline / 4)  # for the others to say the same
+                    except (RedisError, OSError) as error:
+                        failure = error
         finally:
             for task in tasks:
                 task.cancel()
