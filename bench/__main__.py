@@ -1,4 +1,7 @@
-"""`python -m bench`: measure requests; `… engine`: the pure core alone; `… sessions`: an operator's looks. `--json` for programs."""
+"""`python -m bench`: measure requests; `… engine`: the pure core alone; `… sessions`: an operator's looks; `… sizing`: what a Redis needs.
+
+`--json` for programs.
+"""
 
 import argparse
 import json
@@ -10,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import memory, peers, report
+from bench import memory, peers, report, sizing
 from bench.engine import timings
 from bench.measure import CASES, FULL, QUICK, rows, run
 from bench.servers import Bench, Cores, Server
@@ -31,17 +34,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps([asdict(look) for look in seen], indent=2) if given.json else report.sessions_text(seen))
         return
     with tempfile.TemporaryDirectory(prefix="lastcall-bench-") as folder:
+        if given.what == "sizing":
+            _sizing(Path(folder), given)
+            return
         result = _requests(Path(folder), given)
     print(json.dumps(report.document(result), indent=2) if given.json else report.text(result))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="What a request costs in Lastcall.")
-    parser.add_argument("what", nargs="?", choices=("requests", "engine", "sessions"), default="requests", help="default: requests")
+    kinds = ("requests", "engine", "sessions", "sizing")
+    parser.add_argument("what", nargs="?", choices=kinds, default="requests", help="default: requests")
     parser.add_argument("--quick", action="store_true", help="half a minute instead of 4 minutes, and figures to match")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--case", default="", help="only cases whose name contains this, as in --case '56 KB, growing'")
     parser.add_argument("--peer", choices=peers.PEERS, action="append", default=[], help="another proxy beside; installed into build/peers")
+    fleet = parser.add_argument_group("sizing", "what to reckon with")
+    fleet.add_argument("--replicas", type=int, default=sizing.Fleet.replicas)
+    fleet.add_argument("--sessions", type=int, default=sizing.Fleet.sessions, help="remembered at once")
+    fleet.add_argument("--rate", type=float, default=sizing.Fleet.requests, help="requests a second, of all replicas")
+    fleet.add_argument("--seconds", type=float, default=sizing.Fleet.seconds, help="that a call lasts")
     return parser
 
 
@@ -85,6 +97,16 @@ def _requests(folder: Path, given: argparse.Namespace) -> report.Report:
         if store is not None and shared is not None:
             weights |= memory.stored(shared, store, sessions)
     return report.Report(list(rows(samples, bare.name)), weights)
+
+
+def _sizing(folder: Path, given: argparse.Namespace) -> None:
+    bench = Bench(folder, Cores.split())
+    with bench.upstream() as upstream, bench.redis() as store:
+        if store is None:
+            sys.exit("no redis-server on the PATH")
+        measured = sizing.measure(bench, folder, upstream, store)
+    fleet = sizing.Fleet(given.replicas, given.sessions, given.rate, given.seconds)
+    print(json.dumps(asdict(measured), indent=2) if given.json else sizing.text(measured, fleet))
 
 
 def _told(line: str) -> None:

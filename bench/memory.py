@@ -28,6 +28,13 @@ def stored(proxy: Server, store: Server, sessions: int = SESSIONS) -> dict[str, 
     client = redis.Redis(port=store.port)
     client.flushall()
     made = _make(proxy, sessions)
+    weights = by_kind(client)
+    client.close()
+    return {kind: weight / made for kind, weight in sorted(weights.items()) if kind != "secret"}
+
+
+def by_kind(client: "redis.Redis") -> Counter[str]:
+    """Bytes of everything that is stored, as MEMORY USAGE counts them, by kind of key."""
     keys: list[bytes] = list(client.scan_iter(match="lastcall:*", count=1_000))
     pipe = client.pipeline(transaction=False)
     for key in keys:
@@ -35,8 +42,7 @@ def stored(proxy: Server, store: Server, sessions: int = SESSIONS) -> dict[str, 
     weights = Counter[str]()
     for key, weight in zip(keys, pipe.execute(), strict=True):
         weights[_kind(key)] += weight or 0  # None: it expired meanwhile
-    client.close()
-    return {kind: weight / made for kind, weight in sorted(weights.items()) if kind != "secret"}
+    return weights
 
 
 def _kind(key: bytes) -> str:

@@ -30,6 +30,10 @@ class Server:
     pid: int
     port: int
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def cpu_seconds(self) -> float:
         """User and system time of all its threads, to the nanosecond."""
         return time.clock_gettime((~self.pid << 3) | 2)  # what clock_getcpuclockid(3) computes
@@ -71,16 +75,17 @@ class Bench:
     def bare(self, upstream: Server) -> Iterator[Server]:
         """The bare passthrough."""
         port = free_port()
-        command = [sys.executable, "-m", "bench.bare", "--port", str(port), "--upstream", _url(upstream)]
+        command = [sys.executable, "-m", "bench.bare", "--port", str(port), "--upstream", upstream.url]
         with self._running("bare", command, port, self._cores.server) as server:
             yield server
 
     @contextmanager
-    def lastcall(self, name: str, upstream: Server, store: str) -> Iterator[Server]:
-        """Lastcall with its defaults and this store."""
+    def lastcall(self, name: str, upstream: Server, store: str, *, config: Path | None = None) -> Iterator[Server]:
+        """Lastcall with its defaults, or a configuration that names the upstream itself and its key BENCH_KEY, and this store."""
         port = free_port()
-        command = [*_LASTCALL, "serve", "--port", str(port), "--upstream", _url(upstream), "--store", store]
-        with self._running(name, command, port, self._cores.server) as server:
+        command = [*_LASTCALL, "serve", "--port", str(port), "--store", store]
+        command += ["--config", str(config)] if config else ["--upstream", upstream.url]
+        with self._running(name, command, port, self._cores.server, {"BENCH_KEY": "sk-upstream"}) as server:
             yield server
 
     @contextmanager
@@ -133,10 +138,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _url(server: Server) -> str:
-    return f"http://127.0.0.1:{server.port}"
 
 
 def _settle_in(cores: frozenset[int]) -> None:

@@ -1,10 +1,12 @@
 """Several real servers that belong together, for tests: a primary with its replica behind sentinels, and a cluster."""
 
 import os
+import random
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -197,8 +199,10 @@ def _started(stack: ExitStack, binary: Path, folder: Path, name: str, *options: 
 
 
 def _cluster_port() -> int:
-    """A free port whose bus, 10,000 above it, has a number too."""
+    """A free port whose bus, 10,000 above it, is free too; both below those that connections are given, since a bus is bound later."""
     while True:
-        port = free_port()
-        if port < 55_000:
+        port = random.randrange(12_000, 22_000)
+        with suppress(OSError), socket.socket() as own, socket.socket() as bus:
+            own.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + 10_000))
             return port
