@@ -16,7 +16,7 @@ import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import RedisError
 
-from tests.servers import Server, free_port, missing
+from tests.servers import Server, missing
 
 READY_SECONDS = 30.0
 MASTER = "main"
