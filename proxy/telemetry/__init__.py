@@ -44,6 +44,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 _LEVELS: dict[LogLevel, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 _MAX_TEXT = 200
+_TOGETHER = 16  # events that are taken at once: enough to be cheap, too few for a request to notice
 _MAX_NAMES_REMEMBERED = 1024
 
 _Child = TypeVar("_Child", bound=MetricWrapperBase)
@@ -151,7 +152,7 @@ class Telemetry:
     registry: see `registry_for`. models, teams, tools: names (of models and tools also globs) that may become labels. log: takes one
     whole line of UTF-8 JSON, newline included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch
     seconds. log_level: the least that is logged. later: runs a function soon, in the thread that emits; with it events are counted and
-    logged together, which takes half the time each, and `settle` does it at once.
+    logged a few together, which takes half the time each, and `settle` does it at once.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class Telemetry:
         if self._later is not None and not self._waiting:
             self._later(self.settle)
         self._waiting.append((self._clock(), event))
-        if self._later is None:
+        if self._later is None or len(self._waiting) == _TOGETHER:
             self.settle()
 
     def settle(self) -> None:

@@ -20,3 +20,17 @@ def test_events_that_may_wait_are_counted_together_with_the_time_they_had() -> N
     telemetry.emit(StoreChanged(up=True))
     telemetry.settle()
     assert (len(asked), len(lines)) == (2, 3)
+
+
+def test_events_do_not_gather_until_taking_them_holds_up_a_request() -> None:
+    """A busy process takes a few at a time; what asked for it before finds nothing left."""
+    lines, asked = list[bytes](), list[Callable[[], None]]()
+    telemetry = Telemetry(registry_for(None), models=[], log=lines.append, clock=lambda: 1.0, later=asked.append)
+    taken = []
+    for _ in range(40):
+        telemetry.emit(StoreChanged(up=True))
+        taken.append(len(lines))
+    assert sorted(set(taken)) == [0, 16, 32]
+    for work in asked:
+        work()
+    assert len(lines) == 40
