@@ -41,7 +41,6 @@ class Exchange:
         self._session: Session | None = None
         self._course: Course
         self._reply: Reply
-        self._closing: Closing
         self._team = ""
         self._outcome = Outcome.FAILED
         self._whole_sent = False
@@ -96,7 +95,10 @@ class Exchange:
         due = None if session.time_left is None else self._opened + session.time_left
         self._course = Course(self._dialect, session, plan, calls, due=due)
         self._reply = Reply(client, self._dialect.keep_alive, setting.clock, self._course.fields)
-        self._closing = Closing(setting, self._course, self._reply, self._end)
+
+    def _closing(self) -> Closing:
+        """Made where it is needed and not kept: it leads back to this exchange, and such a circle would outlive it with all it holds."""
+        return Closing(self._set, self._course, self._reply, self._end)
 
     def _way(self, tenant: Tenant, model: str) -> Way:
         for way in self._set.ways_of(tenant):
@@ -113,7 +115,7 @@ class Exchange:
     async def _answer(self) -> Outcome:
         plan = self._course.plan
         if plan.serve is Serve.LOCAL:
-            await self._closing.local()
+            await self._closing().local()
             return Outcome.REFUSED if plan.action is Action.REFUSE else Outcome.COMPLETED
         time_left = self._course.time_left(self._set.clock())
         if time_left is None:
@@ -123,13 +125,13 @@ class Exchange:
                 return await self._ask()
         except TimeoutError:
             if not self._whole_sent:
-                await self._closing.time_over()
+                await self._closing().time_over()
         return Outcome.COMPLETED
 
     async def _ask(self) -> Outcome:
         if self._course.plan.serve is Serve.FORWARD:
             return await self._forward()
-        await self._closing.conclude(reserved=True)
+        await self._closing().conclude(reserved=True)
         return Outcome.COMPLETED
 
     # ---- an answer of the upstream's
@@ -155,13 +157,13 @@ class Exchange:
         repair = self._repaired(answer)
         verdict = self._judge(repair or answer)
         if verdict.stop is not None:
-            await self._closing.stop(answer)
+            await self._closing().stop(answer)
             return
         if verdict.flaw is not None:
-            await self._closing.mend(answer, verdict.flaw)
+            await self._closing().mend(answer, verdict.flaw)
             return
         if repair is not None:
-            await self._closing.give(_parted(repair, verdict.drop)[0].choices[0])
+            await self._closing().give(_parted(repair, verdict.drop)[0].choices[0])
             return
         if verdict.drop:
             body = self._dialect.prune(body, verdict.drop, self._course.notice(pruned=True))
@@ -245,11 +247,11 @@ class Exchange:
         verdict = self._judge(answer) if forward.holding or forward.cut or observed else Verdict()
         self._note_sent(forward, answer)
         if verdict.stop is not None and not forward.called:
-            await self._closing.stop(answer)
+            await self._closing().stop(answer)
         elif verdict.flaw is not None:
-            await self._closing.mend(answer, verdict.flaw)
+            await self._closing().mend(answer, verdict.flaw)
         elif repair is not None:
-            await self._closing.give(_parted(repair, verdict.drop)[0].choices[0])
+            await self._closing().give(_parted(repair, verdict.drop)[0].choices[0])
         elif verdict.drop:
             course.plan.stop = verdict.stop  # what went out of this message cannot be taken back: the run ends after it
             await self._rest_of_pruned(forward, answer)

@@ -5,14 +5,20 @@ Beside it: `test_closing` (how runs end), `test_pruning` (what is left out of an
 """
 
 import asyncio
+import gc
 import json
 from typing import Any
 
 import pytest
 
+from proxy.calls import Calls
+from proxy.client import Client
 from proxy.events import FindingSeen, NudgeEnded, Outcome
+from proxy.exchange import Exchange
+from proxy.forwarding import Forwarder
 from proxy.models import Action, Reason
 from proxy.policy import Budgets, OnStop, Policy
+from proxy.sessions import Session
 from proxy.upstream.http import Response
 from tests.in_process import (
     LS,
@@ -30,6 +36,10 @@ from tests.in_process import (
 )
 
 STOP = "[lastcall stop]"
+
+
+def held_by_exchanges() -> list[object]:
+    return [one for one in gc.get_objects() if type(one) in (Client, Exchange, Calls, Session, Forwarder)]
 
 
 # ---- healthy
@@ -73,6 +83,26 @@ async def test_a_healthy_stream_settles_its_usage_too() -> None:
     ended = proxy.ended
     assert (ended.input_tokens, ended.output_tokens, ended.usage_estimated, ended.streamed) == (10, 3, False, True)
     assert ledgers[-1] == (1, 13, 0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_an_exchange_leaves_nothing_to_the_garbage_collector(streamed: bool, stopped: bool) -> None:
+    """What holds a whole request is free with its end: circles would keep hundreds of them, until a collection stops everything."""
+    proxy = Proxy(stream(*text_stream()) if streamed else answer("hi"))
+    body = request(looping(6) if stopped else None, stream=streamed)
+    gc.collect()
+    others = held_by_exchanges()
+    gc.disable()
+    try:
+        await proxy.ask(body)
+        for _ in range(3):  # a watch that was called off ends
+            await asyncio.sleep(0)
+        left = [type(one).__name__ for one in held_by_exchanges() if not any(one is other for other in others)]
+    finally:
+        gc.enable()
+
+    assert left == []
 
 
 async def test_a_stream_that_asks_for_usage_passes_as_it_is() -> None:
