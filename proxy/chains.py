@@ -15,6 +15,7 @@ from proxy.state import Kept, Lane, Record, name_at, name_index
 from proxy.trail import Earlier, History, Past, answer_identity, id_mark
 
 _MOST_CALLS = 32  # of one answer
+MOST_NAMED = 4  # items of one answer: a client that names any names its newest
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -47,18 +48,32 @@ def standing(record: Record, request: Request, prints: Fingerprints) -> Kept | N
 def recall(record: Record, request: Request, prints: Fingerprints) -> Past | None:
     """What went before a request at the upstream, None when nothing is known of it."""
     if request.goes_on_from is None:
-        return None
+        return _referred(record, request, prints)
     kept = standing(record, request, prints)
     if kept is not None:
-        names = tuple([name_at(record, index) for index in kept.names])
-        newest = Earlier(kept.answer, kept.place, tuple(kept.calls), names, tuple(kept.ids), kept.said)
-        return Past((*_before(record, kept), newest), kept.seed, kept.tokens)
+        return _past(record, kept)
     mark = place_mark(request.goes_on_from, prints)
     for lane in _newest_first(record):
         last = max((index for index, node in enumerate(lane.nodes) if node.place == mark), default=-1)
         if last >= 0:
             return Past(tuple(_messages(record, lane, last + 1)), lane.seed)
     return None
+
+
+def _referred(record: Record, request: Request, prints: Fingerprints) -> Past | None:
+    """What a history only names: up to the newest answer of which a part is named."""
+    for reference in reversed(request.refers):
+        mark = place_mark(reference.id, prints)
+        kept = next((kept for kept in reversed(record.answers) if mark in kept.items), None)
+        if kept is not None:
+            return msgspec.structs.replace(_past(record, kept), since=reference.item)
+    return None
+
+
+def _past(record: Record, kept: Kept) -> Past:
+    names = tuple([name_at(record, index) for index in kept.names])
+    newest = Earlier(kept.answer, kept.place, tuple(kept.calls), names, tuple(kept.ids), kept.said)
+    return Past((*_before(record, kept), newest), kept.seed, kept.tokens)
 
 
 def _newest_first(record: Record) -> list[Lane]:
@@ -97,7 +112,7 @@ def remember(record: Record, request: Request, history: History, prints: Fingerp
     known_as = request.goes_on_from if request.conversation and request.goes_on_from is not None else given.id
     kept = Kept(
         place=place_mark(known_as, prints),
-        before=place_mark(request.goes_on_from, prints) if request.goes_on_from is not None else 0,
+        before=_place(request, history, prints),
         depth=len(history.messages),
         seed=history.seed,
         answer=0,
@@ -110,6 +125,13 @@ def remember(record: Record, request: Request, history: History, prints: Fingerp
     )
     _write(record, kept, given.choice, said, prints)
     record.answers = [other for other in record.answers if other.place != kept.place] + [kept]
+
+
+def _place(request: Request, history: History, prints: Fingerprints) -> int:
+    """The mark of what a request goes on from, 0 where it stands for itself."""
+    if request.goes_on_from is not None:
+        return place_mark(request.goes_on_from, prints)
+    return history.messages.earlier[-1].place if history.remembered else 0
 
 
 def complete(record: Record, names: Sequence[str], answer: Answer, said: int, prints: Fingerprints) -> bool:
@@ -134,6 +156,7 @@ def _write(record: Record, kept: Kept, choice: Choice, said: int, prints: Finger
     kept.names = [name_index(record, call.name) for call in calls]
     kept.ids = [id_mark(call.id, prints) if call.id else 0 for call in calls]
     kept.said = said
+    kept.items = [place_mark(item, prints) for item in choice.items[-MOST_NAMED:]]
 
 
 def as_it_came(answer: Answer, dropped: Sequence[ToolCall]) -> Delivered | None:

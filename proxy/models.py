@@ -95,6 +95,14 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     kind: str = ""
 
 
+class Reference(msgspec.Struct, frozen=True, gc=False):
+    """What a history names by its id alone, since the upstream has it. item: index of the item that follows. place: as in `Item`."""
+
+    id: str
+    item: int
+    place: int
+
+
 class Groundwork(msgspec.Struct, gc=False):
     """What was made of a request's items once, for the request that goes on from them. own: of this one; before: of the one it began with.
 
@@ -114,7 +122,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     is new. conversation: it is a conversation, which the answer joins. kept: the upstream keeps the answer, so that a request may go on
     from it. hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
     attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
-    tier: the service tier that it asks for, "" without a wish.
+    tier: the service tier that it asks for, "" without a wish. refers: to what its history only names.
     elements: of the body's list that the items were read from. groundwork: see there; of no meaning for what the request says.
     """
 
@@ -135,6 +143,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     conversation: bool = False
     kept: bool = False
     tier: str = ""
+    refers: tuple[Reference, ...] = ()
     elements: int = 0
     groundwork: Groundwork = msgspec.field(default_factory=Groundwork)
 
@@ -218,13 +227,14 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 class Choice(msgspec.Struct, frozen=True, gc=False):
     """One alternative of an answer (`n` > 1 gives several). finish: the upstream's own word, None when it gave none.
 
-    hosted: calls that the provider carried out itself, before the others.
+    hosted: calls that the provider carried out itself, before the others. items: by which ids a history may refer to its parts.
     """
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     finish: str | None = None
     hosted: tuple[ToolCall, ...] = ()
+    items: tuple[str, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

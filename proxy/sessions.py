@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from proxy.budgets import Spending
+from proxy.chains import MOST_NAMED
 from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
@@ -331,7 +332,8 @@ class Sessions:
         _mark_end(session, result)
         links = self._links_after(session, choices) if result.full else []
         if result.full and result.given is not None:
-            links.append(session.keys.kept(session.scope, result.given.id))
+            names = (result.given.id, *result.given.choice.items[-MOST_NAMED:])
+            links += [session.keys.kept(session.scope, name) for name in names]
         if isinstance(self._store, MemoryStore):  # waits for nothing: a task would cost more than the work
             return ended, _Done(self._commit(session, result, links))
         task = asyncio.create_task(self._commit(session, result, links, self._committing.get(session.key)))
@@ -382,13 +384,14 @@ class Sessions:
         """What an answer that the upstream made in the background came to: requests go on from it, by these names. Quiet on a failure."""
         with contextlib.suppress(StoreUnavailable):
             keys, prints = self._tools(await self._store.secret(), policy)
-            tenant = keys.tenant(identity.caller, identity.team)
-            links = [keys.kept(tenant, name) for name in names]
-            named = identity.session and keys.named(identity.caller, identity.session, identity.team)[1]
-            key = named or await self._find(links)
+            scope = keys.tenant(identity.caller, identity.team)
+            key: bytes | None = None
+            if identity.session is not None:
+                _, key, scope = keys.named(identity.caller, identity.session, identity.team)
+            key = key or await self._find([keys.kept(scope, name) for name in names])
             if key is not None:
                 await self._committed_so_far(key)
-                await learn(self._store, key, names, answer, (keys, prints), self._ttl)
+                await learn(self._store, key, scope, names, answer, (keys, prints), self._ttl)
 
     async def drain(self) -> None:
         """Waits for the commits under way, at a shutdown."""
@@ -457,6 +460,8 @@ def _lane_mark(session: Session) -> int:
 def _links_of(session: Session) -> list[bytes]:
     """What a history may be known by, the surest first: its whole line of answers, then its newest calls."""
     history, keys = session.history, session.keys
+    if session.request.refers:
+        return [keys.kept(session.scope, reference.id) for reference in reversed(session.request.refers[-_LINKED_CALLS:])]
     went_before = session.request.goes_on_from
     if went_before is not None:
         return [keys.kept(session.scope, went_before)]

@@ -159,7 +159,7 @@ class Kept(msgspec.Struct, array_like=True, gc=False):
     were. seed: of the first user text. answer: identity of the answer; calls, names, ids: its calls' fingerprints, indices of their names,
     marks of their ids; said: mark of its text, 0 while it is still being made. tokens: what its upstream call read and wrote. go_on_from:
     the response at the upstream that takes its place, "" where none does, None where the upstream has this one. owed: calls there that no
-    client will answer.
+    client will answer. items: marks of the newest of its items.
     """
 
     place: int
@@ -174,6 +174,7 @@ class Kept(msgspec.Struct, array_like=True, gc=False):
     tokens: int = 0
     go_on_from: str | None = None
     owed: list[Owed] = []
+    items: list[int] = []
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):

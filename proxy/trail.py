@@ -21,6 +21,9 @@ STOP_MARK = "[lastcall stop]"
 _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
 
 
+_GONE = Item(_SYSTEM)  # in the place of an item that is known from before
+
+
 class SeenCall(msgspec.Struct, gc=False):
     """A call as a history shows it. content: the result's raw JSON, b"" while there is none; item: where that result stands."""
 
@@ -65,11 +68,15 @@ class Earlier(msgspec.Struct, frozen=True, gc=False):
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
-    """What went before the items of a request, at the upstream. seed: of the first user text. tokens: what reading it costs, at most."""
+    """What went before the items of a request, at the upstream. seed: of the first user text. tokens: what reading it costs, at most.
+
+    since: index of the first item that it did not go before.
+    """
 
     messages: tuple[Earlier, ...] = ()
     seed: int = 0
     tokens: int = 0
+    since: int = 0
 
 
 class Messages(Sequence[Message]):
@@ -257,7 +264,7 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
 
     past: what the upstream keeps of it.
     """
-    items = request.items
+    items = request.items if past is None or not past.since else (_GONE,) * past.since + request.items[past.since :]
     base = _base(request, prints) if past is None else None
     if base is None:
         messages, users, first = Messages(items, prints, past.messages if past is not None else ()), list[UserText](), 0

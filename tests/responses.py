@@ -32,13 +32,15 @@ TOOLS = [
 class Kept:
     """A model with its memory. turn: what it says to a history of items; concluding: once it may call no tool.
 
-    histories: what stands before and in each response, by its id, and in each conversation. refused: the errors it gave.
+    histories: what stands before and in each response, by its id, and in each conversation. items: those of its answers, by id. refused:
+    the errors it gave.
     """
 
     turn: Callable[[Items], Says] = lambda _: READ_A
     concluding: Says = DONE
     histories: dict[str, Items] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    items: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __call__(self, asked: Asked) -> Reply:
         body = asked.json
@@ -46,6 +48,10 @@ class Kept:
         if before is not None and before not in self.histories:
             return self._refusal(f"Previous response with id '{before}' not found.")
         given = body["input"] if isinstance(body["input"], list) else [{"role": "user", "content": body["input"]}]
+        unknown = [item["id"] for item in given if item.get("type") == "item_reference" and item["id"] not in self.items]
+        if unknown:
+            return self._refusal(f"Item with id '{unknown[0]}' not found.")
+        given = [self.items[item["id"]] if item.get("type") == "item_reference" else item for item in given]
         history = [*self.histories.get(before, []), *given]
         fault = fault_of(history)
         if fault is not None:
@@ -54,6 +60,7 @@ class Kept:
         output = output_of(says)
         response = response_of(output, asked)
         if body.get("store", True):
+            self.items |= {item["id"]: item for item in output}
             self.histories[response["id"]] = [*history, *output]
         if body.get("conversation"):
             self.histories[body["conversation"]] = [*history, *output]
@@ -180,7 +187,8 @@ class Turn:
 
 
 class Agent:
-    """One run of work. mode: `full` sends the whole history each time, `previous` goes on from the last response, else a conversation's id.
+    """One run of work. mode: `full` sends the whole history each time, `named` too, its answers by the ids of their items; `previous` goes
+    on from the last response, else a conversation's id.
 
     url: the base URL, /v1 included, asked for before each request. tool: what its tools return.
     """
@@ -210,6 +218,8 @@ class Agent:
 
     def payload(self) -> bytes:
         where: dict[str, Any] = {"store": False} if self.mode == "full" else {"conversation": self.mode}
+        if self.mode == "named":
+            where = {}
         if self.mode == "previous":
             where = {"previous_response_id": self.previous} if self.previous else {}
         return json.dumps({**self.body, **where, "input": self.items}).encode()
@@ -226,7 +236,8 @@ class Agent:
         """Keeps an answer, here or at the server, and carries out its calls."""
         assert turn.response is not None
         self.previous = turn.response["id"]
-        self.items = [*self.items, *turn.output] if self.mode == "full" else []
+        answer = [{"type": "item_reference", "id": item["id"]} for item in turn.output] if self.mode == "named" else turn.output
+        self.items = [*self.items, *answer] if self.mode in ("full", "named") else []
         for call in turn.calls:
             result = self._tool(call["name"], call["arguments"], self._results)
             self._results += 1

@@ -80,16 +80,18 @@ def created_of(body: Body) -> int | None:
 def choice_of(items: Sequence[WireItem], finish: str | None) -> Choice:
     """What the items of an answer say."""
     texts: list[str] = []
-    calls, hosted = [], []
+    calls, hosted, ids = [], [], []
     for item in items:
         kind = kind_of(item)
         if kind == MESSAGE:
             texts += texts_of(item.content)
+            ids.append(item.id)
         elif (call := call_of(item, kind)) is not None:
             calls.append(call)
+            ids.append(item.id)
         elif (known := hosted_call(item, kind)) is not None:
             hosted.append(known[0])
-    return Choice(joined_texts(texts), tuple(calls), finish, tuple(hosted))
+    return Choice(joined_texts(texts), tuple(calls), finish, tuple(hosted), tuple([id for id in ids if text(id)]))
 
 
 def read_answer(body: bytes) -> Answer:

@@ -71,6 +71,8 @@ _BUILT_IN = {
 }
 CALLS = frozenset({"function_call", "custom_tool_call", *_BUILT_IN})
 SEARCHED = "tool_search_output"
+_REFERENCE = "item_reference"
+OWN = "_lastcall_"  # in the ids of items that the upstream never had
 RESULTS = {f"{kind}_output": kind for kind in CALLS if kind != "function_call"} | {SEARCHED: "tool_search_call", "function_call_output": ""}
 _BLANK = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 # Hosted calls that show what was asked for: the tool's name, or where it stands; the members that ask; the one that answers.
@@ -87,6 +89,11 @@ def kind_of(item: WireItem) -> str:
     if kind and isinstance(kind, str):
         return kind
     return MESSAGE if item.role is not None else ""
+
+
+def referred(item: WireItem, kind: str) -> str | None:
+    """The id of an item that is only named; None for any other."""
+    return text(item.id) if kind in (_REFERENCE, "") else None
 
 
 def call_of(item: WireItem, kind: str) -> ToolCall | None:

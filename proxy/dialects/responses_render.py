@@ -13,6 +13,7 @@ from msgspec.json import encode
 
 from proxy.dialects import notice as lastcall
 from proxy.dialects.raw_json import Fields, members_of, object_of, plain
+from proxy.dialects.responses_items import OWN
 from proxy.models import Head, Notice, ToolCall, Usage
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -221,15 +222,15 @@ def _items(head: Head, text: str, calls: tuple[ToolCall, ...], start: int) -> li
 def message_item(head: Head, position: int, text: str) -> dict[str, Any]:
     """An assistant message. position: its place among the items, which its id follows from."""
     content = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
-    return {"id": _mint("msg_", head, position), "type": "message", "status": "completed", "role": "assistant", "content": content}
+    return {"id": _mint(f"msg{OWN}", head, position), "type": "message", "status": "completed", "role": "assistant", "content": content}
 
 
 def _call_item(head: Head, position: int, call: ToolCall) -> dict[str, Any]:
     call_id = call.id or _mint("call_", head, position)
     if call.custom:
-        item = {"id": _mint("ctc_", head, position), "type": "custom_tool_call", "input": call.arguments}
+        item = {"id": _mint(f"ctc{OWN}", head, position), "type": "custom_tool_call", "input": call.arguments}
     else:
-        item = {"id": _mint("fc_", head, position), "type": "function_call", "arguments": call.arguments}
+        item = {"id": _mint(f"fc{OWN}", head, position), "type": "function_call", "arguments": call.arguments}
     return item | {"status": "completed", "call_id": call_id, "name": call.name}
 
 

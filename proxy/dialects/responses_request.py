@@ -31,6 +31,7 @@ from proxy.dialects.raw_json import (
 from proxy.dialects.responses_items import (
     ITEMS,
     MESSAGE,
+    OWN,
     RESULTS,
     SEARCHED,
     UsualItem,
@@ -42,10 +43,11 @@ from proxy.dialects.responses_items import (
     kind_of,
     list_in,
     merged_contents,
+    referred,
     result_of,
 )
 from proxy.errors import BadRequest
-from proxy.models import Edits, Insert, Item, Request, Role, ToolCall
+from proxy.models import Edits, Insert, Item, Reference, Request, Role, ToolCall
 
 _INSTRUCTIONS = -1  # the place of the item that no list holds
 _OUTPUT_LIMIT = "max_output_tokens"
@@ -100,7 +102,8 @@ def parse_request(body: bytes) -> Request:
     items = [Item(Role.SYSTEM, bytes(wire.instructions), place=_INSTRUCTIONS)] if present(wire.instructions) else []
     if isinstance(wire.input, str):
         items.append(Item(Role.USER, quoted(wire.input)))
-    items += _items(asked)
+    refers: list[Reference] = []
+    items += _items(asked, refers, before=len(items))
     attachments, picture_bytes = _attached(items)
     hints = hints_of(wire)
     previous = text(plain(wire.previous_response_id))
@@ -117,6 +120,7 @@ def parse_request(body: bytes) -> Request:
         hints=hints,
         attachments=attachments,
         picture_bytes=picture_bytes,
+        refers=tuple(refers),
         elements=len(asked),
         goes_on_from=previous or hints.get("conversation"),
         conversation=previous is None and "conversation" in hints,
@@ -133,7 +137,10 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
     asked = read_more(elements, _USUAL_ITEMS)
     if asked is None or any(item.type in _TOOL_BRINGERS for item in asked):
         return None
-    items = _items(asked, request.elements)
+    refers = list(request.refers)
+    items = _items(asked, refers, request.elements)
+    if refers:
+        return None
     return request.grown(body, items, len(asked), *_attached(items))
 
 
@@ -166,7 +173,8 @@ class _History:
             self._calls, self._contents = [], []
 
 
-def _items(wire: Iterable[WireItem], first: int = 0) -> list[Item]:
+def _items(wire: Iterable[WireItem], refers: list[Reference], first: int = 0, before: int = 0) -> list[Item]:
+    """refers: gets what is only named. first: place of the first element; before: how many items come before those of the list."""
     """first: place of the first of them."""
     history = _History()
     items = history.items
@@ -187,6 +195,9 @@ def _items(wire: Iterable[WireItem], first: int = 0) -> list[Item]:
             history.call(call, place)
         elif (hosted := hosted_call(item, kind)) is not None:
             items += _hosted_items(*hosted, place, failed=present(item.error))
+        elif (named := referred(item, kind)) is not None:
+            history.end_answer()
+            refers.append(Reference(named, before + len(items), place))
     history.end_answer()
     return items
 
@@ -236,12 +247,16 @@ def rewrite_request(request: Request, edits: Edits) -> bytes:
     The top-level object and the touched items are written anew around their values, which stay as they were. Raises `BadRequest` where the
     body is too deep to be read again.
     """
-    if msgspec.structs.replace(edits, ask_usage=False) == _NOTHING:
+    unknown = {reference.place for reference in request.refers if OWN in reference.id}  # to the upstream: Lastcall said it
+    if msgspec.structs.replace(edits, ask_usage=False) == _NOTHING and not unknown:
         return request.body
     try:
         members = read(FIELDS, request.body)
         before = dict(members)
         _insert(members, request.items, edits.inserts)
+        if unknown:
+            elements = list_in(members["input"])
+            members["input"] = Raw(list_of([element for place, element in enumerate(elements) if place not in unknown]))
         _choose_tool(members, edits)
         if edits.no_tools or edits.force_tool is not None:
             members.pop("background", None)  # a last answer is waited for

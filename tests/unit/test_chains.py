@@ -389,6 +389,24 @@ def test_an_answer_made_in_the_background_is_known_once_it_is_there(session: Ses
     assert (session.trail, session.case.history.tokens) == ([[("ls", 1)], [("ls", 1)]], 77)
 
 
+def test_answers_that_are_only_named_are_known(session: Session) -> None:
+    """By any of their newest items; what stands before them in the request is the past, and their results follow."""
+    history: list[dict[str, Any]] = [user()]
+    for number in range(3):
+        made = Choice("", calls(f"c{number}").calls, items=(f"rs{number}", f"fc{number}"))
+        session.turn(*history, id=f"r{number}", choice=made)
+        history += [{"type": "item_reference", "id": f"{kind}{number}"} for kind in ("rs", "fc")] + [output(f"c{number}")]
+    plan = session.ask(*history)
+
+    assert session.trail == [[("ls", 1)]] * 3
+    assert (plan.action, [insert.item for insert in plan.edits.inserts]) == (Action.NUDGE, [3])
+    session.answer(Delivered("r3", Choice("Done.", items=("msg3",))), plan)
+    session.ask(*history, {"type": "item_reference", "id": "msg3"}, user("And now?"))
+    assert (session.trail, session.case.place.run) == ([], 4)
+    session.ask(user(), {"type": "item_reference", "id": "unknown"}, output("c9"))
+    assert session.trail == []
+
+
 def test_remembering_twice_changes_nothing(session: Session) -> None:
     """As a lost race does."""
     session.turn(user(), id="r1", choice=calls("c1"))

@@ -24,7 +24,10 @@ def test_tail_reads_back_as_what_it_was_given() -> None:
     for event in Splitter().feed(stream_tail(HEAD, "bye", CALLS, Usage(10, 4), None, started=False, standing=Standing())):
         reader.feed(event)
 
-    assert reader.answer() == Answer((Choice("bye", CALLS, "completed"),), Usage(10, 4), "resp_1", "m", 5, True)
+    answer = reader.answer()
+    named = answer.choices[0].items
+    assert answer == Answer((Choice("bye", CALLS, "completed", items=named),), Usage(10, 4), "resp_1", "m", 5, True)
+    assert [id.partition("_lastcall_")[0] for id in named] == ["msg", "fc", "ctc"]
 
 
 def test_every_item_is_written_alike_in_all_its_places() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.dialects.responses_request import parse_request, rewrite_request
 from proxy.errors import BadRequest
-from proxy.models import Edits, Insert, Item, Owed, Request, Role, ToolCall
+from proxy.models import Edits, Insert, Item, Owed, Reference, Request, Role, ToolCall
 
 NOTE = "[lastcall] again?"
 
@@ -111,6 +111,27 @@ def test_hosted_calls_stand_before_the_answer_they_belong_to() -> None:
         (Role.ASSISTANT, ["ls"], False),
         (Role.TOOL, [], False),
     ]
+
+
+def test_what_is_only_named_is_no_item() -> None:
+    """Its place is kept: which item follows it, and where it stands in the body. It ends the answer before it."""
+    named = [{"type": "item_reference", "id": "rs_1"}, {"id": "fc_1"}, {"type": "item_reference"}]
+    asked = request(USER, call(), named[0], call(), *named[1:], result("1"), instructions="Be brief.")
+
+    assert [item.role for item in asked.items] == [Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.ASSISTANT, Role.TOOL]
+    assert asked.refers == (Reference("rs_1", 3, 2), Reference("fc_1", 4, 4))
+
+
+def test_what_lastcall_said_is_not_named_upstream() -> None:
+    """It never had it; the rest stays, and what is added goes where it belongs."""
+    own, theirs = ({"type": "item_reference", "id": f"msg_{id}"} for id in ("lastcall_5", "5"))
+    asked = request(USER, theirs, own, result("1"))
+
+    assert json.loads(rewrite_request(asked, Edits()))["input"] == [USER, theirs, result("1")]
+    noted = json.loads(rewrite_request(asked, Edits(inserts=(Insert(1, NOTE),))))["input"]
+    assert (noted[:2], noted[2]["output"].endswith(NOTE)) == ([USER, theirs], True)
+    kept = request(USER, theirs)
+    assert rewrite_request(kept, Edits()) is kept.body
 
 
 def test_tools_are_known_by_the_names_their_calls_have() -> None:
