@@ -182,7 +182,8 @@ _VOLATILE = re.compile(
         (?:[.,]\d{1,9})?(?:\ ?[AaPp][Mm]\b|Z|\ ?[+-]\d\d:?\d\d\b|\ UTC\b)?
     | (?<![\w.])(?:\d{1,9}h\ ?)?\d{1,12}m\ ?\d{1,12}(?:\.\d{1,12})?s\b                               # 0m0.003s, 1h 2m 3s
     | (?<![\w.])\d{1,9}h\ ?\d{1,9}m(?:in)?\b                                                       # 2h 5m
-    | (?<![\w.])\d{1,12}(?:\.\d{1,12})?(?:\ ?(?:ms|[\u00b5\u03bc]s|us|ns|msecs?|secs?|seconds?|mins?|minutes?|hrs?|hours?)|s)\b
+    | (?<![\w.])\d{1,12}(?:\.\d{1,24})?(?:\ ?(?:ms|[\u00b5\u03bc]s|us|ns|msecs?|secs?|seconds?|mins?|minutes?|hrs?|hours?)|s)\b
+    | (?<![\w.])\d{1,12}\.\d{1,24}\ s\b                                                            # "5 s" may be a name
     | (?<![0-9A-Za-z-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![0-9A-Za-z-])             # a UUID
     """,
     re.VERBOSE,
@@ -191,7 +192,7 @@ _VOLATILE_KEY = re.compile(
     r"""
       \b(?:duration|elapsed|latency|uptime|wall_?time|(?:execution|query|response|total)[\ _]?time
         |(?:took|runtime)(?=[a-z_]{0,12}"?[\ ]?[:=]))                                # "took 3 steps" is a count, "runtime 3.11" a version
-        (?:_?(?:time|in))?(?:_?(?:ms|s|us|ns|secs?|seconds?|millis|minutes))?"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,12})?
+        (?:_?(?:time|in))?(?:_?(?:ms|s|us|ns|secs?|seconds?|millis|minutes))?"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,24})?
     | \b(?:timestamp|created|updated|time|ts|date)(?:_?at)?"?[\ ]?[:=][\ ]?"?\d{10,19}(?:\.\d{1,9})?
     | \b(?:message|request|session|process|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
     | \bchunk\ id:\ [0-9a-f]{4,16}\b                                                    # Codex's number of a piece of output

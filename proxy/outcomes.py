@@ -130,6 +130,8 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
         failed = _failed(text, ends, report)
         if failed is not None:
             return flags | FAILED | failed
+        if marked and _found_nothing(*_status(text)):
+            return flags | NOTHING
         if marked:  # the client says so, not the text: where it is long, there is a report to read
             return flags | FAILED | (EXITED if len(text) > _LONG or text.count("\n") > _LINES else 0)
         if _under_way(text, ends, report):
@@ -168,16 +170,26 @@ def _complains(text: str) -> bool:
 
 
 def _exited(text: str) -> int | None:
-    """The exit status stands in the first lines or the last one. 1 and not a word is the answer of a search that found nothing."""
-    lines = [*text[:_HEAD].split("\n", 4)[:4], *text[-_TAIL:].rsplit("\n", 2)[-2:]]
-    match = next((match for line in lines if len(line) < _EXIT_LINE and (match := _EXIT.match(line))), None)
-    if match is None or int(match["code"] or match["tag"]) == 0:
-        return None
-    before, _, after = text.partition(match[0])
-    said = (after.strip() or before.strip()).removeprefix("Output:").strip()
-    if _NONE.fullmatch(said) and (match["code"] or match["tag"]) == "1":
+    """The exit status stands in the first lines or the last one."""
+    status, said = _status(text)
+    if status in (None, "0") or _found_nothing(status, said):
         return None
     return 0 if _complains(said) else EXITED
+
+
+def _status(text: str) -> tuple[str | None, str]:
+    """A program's exit status, without leading zeros, None where there is none, and what it said beside."""
+    lines = [*text[:_HEAD].split("\n", 4)[:4], *text[-_TAIL:].rsplit("\n", 2)[-2:]]
+    match = next((match for line in lines if len(line) < _EXIT_LINE and (match := _EXIT.match(line))), None)
+    if match is None:
+        return None, text
+    before, _, after = text.partition(match[0])
+    return str(int(match["code"] or match["tag"])), (after.strip() or before.strip()).removeprefix("Output:").strip()
+
+
+def _found_nothing(status: str | None, said: str) -> bool:
+    """1 and not a word is the answer of a search that found nothing, whatever the client makes of it."""
+    return status == "1" and _NONE.fullmatch(said) is not None
 
 
 def _under_way(text: str, ends: str, report: _Report | None) -> bool:

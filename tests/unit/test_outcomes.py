@@ -129,6 +129,14 @@ def test_a_program_that_could_not_run() -> None:
     assert flags("Exit code 1\nTraceback (most recent call last):\n  File x\nValueError: y") & (FAILED | EXITED) == FAILED
 
 
+def test_a_search_that_found_nothing_did_not_fail() -> None:
+    """Exit status 1 and not a word, also where the client calls that an error."""
+    assert flags("Command exited with code 1", marked=True) == flags("Exit code 1\n(no output)", marked=True) == BRIEF | NOTHING
+    assert flags("Command exited with code 2", marked=True) & FAILED
+    assert flags("", marked=True) & FAILED
+    assert not flags("Command exited with code 1") & FAILED
+
+
 def test_what_the_client_marked_is_a_failure() -> None:
     """Whatever it says."""
     assert flags("fine", marked=True) == FAILED | BRIEF
