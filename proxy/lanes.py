@@ -26,6 +26,7 @@ from proxy.trail import (
     asks_summary,
     from_person,
     head_of,
+    user_mark,
 )
 
 REST_SECONDS = 900.0  # a lane that nobody asked in for so long is taken up on purpose: no loop pauses
@@ -174,8 +175,7 @@ def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprint
     last = history.users[-1] if history.users else None
     if last is None or not last.follows_answer or last.before < len(history.messages):
         return False
-    text = text_of(request.items[last.item].content).strip()
-    return prints.text("user", text) not in {*lane.texts, *lane.older} and from_person(text)
+    return last.mark not in {*lane.texts, *lane.older} and from_person(text_of(request.items[last.item].content))
 
 
 def _new_lane(record: Record, history: History, head: int, asker: Asker, *, works: bool) -> Lane:
@@ -250,7 +250,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
         moved[0].compacted = True
     lane = _new_lane(record, history, head, asker, works=False)
     lane.run = message + run - node if kept and run > node else 0
-    lane.before = [*old.before, *moved]
+    lane.before = [*map(_copy, old.before), *moved]
     loops = [nudge for nudge in old.nudges if nudge.run == old.run and nudge.budget is None]
     lane.nudges = [msgspec.structs.replace(nudge, message=LOST, item=-1, run=lane.run) for nudge in loops]
     lane.older = [*old.older, *old.texts]
@@ -278,16 +278,16 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
         tail = user.before == len(history.messages)
         if not user.follows_answer and not lane.starts and not (lane.cut and tail):
             continue
-        text = text_of(request.items[user.item].content)
-        mark = prints.text("user", text.strip())
+        item = request.items[user.item]
+        mark = user.mark or user_mark(item, prints)
         if user.follows_answer:
-            if mark not in known and from_person(text):
+            if mark not in known and from_person(text_of(item.content)):
                 start = user.before
             known.add(mark)
             texts.append(mark)
         elif mark in lane.starts:
             start = user.before
-        elif lane.cut and tail and mark not in lane.tail and from_person(text) and not asks_summary(request):
+        elif lane.cut and tail and mark not in lane.tail and from_person(text_of(item.content)) and not asks_summary(request):
             lane.starts.append(mark)
             start = user.before
     if len(history.messages) >= lane.offset + len(lane.nodes):
@@ -304,8 +304,7 @@ def _begin_run(record: Record, lane: Lane, run: int) -> None:
 def tail_marks(request: Request, history: History, prints: Fingerprints) -> list[int]:
     """Identities of the user texts after the last answer, to tell later whether a person added one."""
     tail: list[UserText] = [user for user in history.users if user.before == len(history.messages)]
-    texts = [text_of(request.items[user.item].content).strip() for user in tail]
-    return [prints.text("user", text) for text in texts]
+    return [user_mark(request.items[user.item], prints) for user in tail]
 
 
 # ---- the trail

@@ -277,6 +277,7 @@ def name_at(record: Record, index: int) -> str:
 
 
 def _bound(record: Record) -> None:
+    """Lists are cut into new ones, also where they are short: lanes that were forked from one another must not share any."""
     if len(record.lanes) > MAX_LANES:
         record.lanes = sorted(record.lanes, key=_worth)[-MAX_LANES:]
     for lane in record.lanes:
@@ -299,7 +300,7 @@ def _worth(lane: Lane) -> tuple[bool, bool, float]:
 
 
 def _calls_of(lane: Lane) -> int:
-    return sum(len(node.calls) for node in (*lane.before, *lane.nodes))
+    return sum([len(node.calls) for nodes in (lane.before, lane.nodes) for node in nodes])
 
 
 def _trim_calls(lane: Lane, most: int) -> None:

@@ -45,11 +45,15 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class UserText(msgspec.Struct, frozen=True, gc=False):
-    """A user item: where it stands, how many assistant messages come before it, and whether the nearest one made no call."""
+    """A user item: where it stands, how many assistant messages come before it, and whether the nearest one made no call.
+
+    mark: then also the identity of its text, 0 of the others.
+    """
 
     item: int
     before: int
     follows_answer: bool
+    mark: int = 0
 
 
 class Earlier(msgspec.Struct, frozen=True, gc=False):
@@ -277,13 +281,19 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
         if role is _ASSISTANT:
             before += 1
         elif role is _USER:
-            users.append(UserText(index, before, before > 0 and not messages.made[before - 1]))
+            follows = before > 0 and not messages.made[before - 1]
+            users.append(UserText(index, before, follows, user_mark(item, prints) if follows else 0))
     if past is not None:
         return History(messages, tuple(users), past.seed, _same(items, messages, past.seed, prints), prints, past.tokens)
     seed = base.seed if base is not None and base.users else _seed(items, users, prints)
     history = History(messages, tuple(users), seed, _same(items, messages, seed, prints), prints)
     request.groundwork.own, request.groundwork.before = history, None
     return history
+
+
+def user_mark(item: Item, prints: Fingerprints) -> int:
+    """The identity of what a user item says."""
+    return prints.text("user", text_of(item.content).strip())
 
 
 def _base(request: Request, prints: Fingerprints) -> History | None:

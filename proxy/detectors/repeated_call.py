@@ -22,7 +22,9 @@ class RepeatedCall:
     calm = True
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        newest = () if tally.plain else trail.newest
+        if tally.plain:
+            return []
+        newest = trail.newest
         return self._findings(trail, tally, policy, newest, {entry.call: tally.counts.get(entry.call, 0) for entry in newest})
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
