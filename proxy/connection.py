@@ -20,6 +20,8 @@ from uvicorn.server import ServerState
 
 _HELD_BYTES = 65_536  # more than this is not worth joining
 _HEAD_BYTES = 65_536
+_MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly any client sends even one
+_MOST_FIELDS = 1000  # of a head
 _LEAST_RATE = 500  # bytes a second
 _LOOKS = 4  # within one time-out
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
@@ -84,7 +86,17 @@ class Protocol(HttpToolsProtocol):
                 self.transport.write(_TOO_LONG)
             self.transport.close()
 
+    def send_400_response(self, msg: str) -> None:
+        """What follows cannot be read. Within an answer, or before those that are due, there is no place to say so."""
+        if self.pipeline or (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete):
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+
     def on_headers_complete(self) -> None:
+        # A request of 20 bytes is kept as a KiB, a field of four as some 200 bytes.
+        if len(self.pipeline) >= _MOST_QUEUED or len(self.headers) > _MOST_FIELDS:
+            raise OverflowError
         self._fruitless = 0
         self._in_head = False
         super().on_headers_complete()

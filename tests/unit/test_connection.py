@@ -187,6 +187,81 @@ async def test_many_requests_on_one_connection_are_no_long_head() -> None:
     assert [len(body) for _, body in seen.requests] == [9000] * 20
 
 
+async def test_a_head_of_very_many_fields_is_refused() -> None:
+    """They take far more memory than they have bytes."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 1001 + b"\r\n")
+        said = await answer_to(reader)
+    async with serving(seen) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 1000 + b"\r\n")
+        async with asyncio.timeout(5):
+            served = await reader.readuntil(b"\r\n\r\nok")
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert served.startswith(b"HTTP/1.1 200 ")
+    assert len(seen.requests) == 1
+
+
+async def test_requests_sent_at_once_are_answered_in_their_order() -> None:
+    """As HTTP/1.1 has it."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        writer.write(b"".join(b"GET /%d HTTP/1.1\r\nhost: a\r\n\r\n" % number for number in range(10)))
+        for _ in range(10):
+            async with asyncio.timeout(5):
+                await reader.readuntil(b"\r\n\r\nok")
+
+    assert [scope["path"] for scope, _ in seen.requests] == [f"/{number}" for number in range(10)]
+
+
+async def test_a_flood_of_requests_on_one_connection_ends_it() -> None:
+    """Each would be kept until it is its turn."""
+    begun = asyncio.Event()
+    paths: list[str] = []
+
+    async def hanging(scope: Scope, receive: Receive, send: Send) -> None:
+        paths.append(scope["path"])
+        begun.set()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
+        await send({"type": "http.response.body", "body": b"ok", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async with serving(hanging) as (reader, writer):
+        writer.write(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\n")
+        async with asyncio.timeout(5):
+            await begun.wait()
+        writer.write(b"GET /more HTTP/1.1\r\n\r\n" * 5000)
+        answered = await answer_to(reader)
+
+    assert answered.startswith(b"HTTP/1.1 200 ") or answered == b""  # a reset may overtake it
+    assert b"400" not in answered
+    assert paths[0] == "/first"
+    assert len(paths) < 20
+
+
+async def test_nonsense_behind_a_request_is_not_answered_within_its_answer() -> None:
+    """The client would take it for a part of that."""
+    gone = asyncio.Event()
+
+    async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+
+    async with serving(streaming) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+        async with asyncio.timeout(5):
+            await reader.readuntil(b"begun\r\n")
+        writer.write(b"\0nonsense\r\n\r\n")
+        assert await answer_to(reader) == b""
+        async with asyncio.timeout(5):
+            await gone.wait()
+
+
 async def test_a_wish_to_speak_another_protocol_loses_no_body() -> None:
     """Java's client asks for HTTP/2 in each first request on a plain connection: a server may ignore that, but not the body."""
     seen = Seen()
