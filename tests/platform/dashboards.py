@@ -96,7 +96,7 @@ def _panel(panel: Json, queries: Queries) -> Iterator[str]:
     for target in panel["targets"]:
         yield from _datasource(target)
         yield from queries.faults(target["expr"], TARGET_LABELS, target["legendFormat"])
-        if ranges := set(re.findall(r"\[([^\]]+)\]", target["expr"])) - {"$__rate_interval", "$__range"}:
+        if ranges := set(re.findall(r"\[([^\]]+)\]", target["expr"])) - {"$__rate_interval", "$__range", "$__range:"}:
             yield f"a fixed time range {ranges}"
     if panel["type"] == "timeseries" and any(not target["legendFormat"] for target in panel["targets"]):
         yield "a series without a legend"

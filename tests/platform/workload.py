@@ -154,6 +154,12 @@ async def _hanging() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
+def _teams(budgets: dict[str, str]) -> str:
+    """Prices and teams of a configuration, each team with its budgets."""
+    teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}'], budgets: {budgets.get(team, '[]')}}}" for team in TEAMS)
+    return f"prices: {PRICES}, teams: {{{teams}}}"
+
+
 @asynccontextmanager
 async def fleet(seed: int, pace: float, tokens: int) -> AsyncIterator[Fleet]:
     """Two proxies: one enforces with a Redis behind it, one only observes. tokens: what the smallest team has for a day."""
@@ -162,12 +168,10 @@ async def fleet(seed: int, pace: float, tokens: int) -> AsyncIterator[Fleet]:
         upstream = await stack.enter_async_context(upstream_running(model(random.Random(seed), pace)))
         ports = free_port(), free_port()
         budgets = {"platform": f"[{{tokens: {tokens}, per: day}}, {{cost_usd: 500, per: month}}]"}
-        teams = ", ".join(f"{team}: {{keys: ['{digest_of(f'key-of-{team}')}'], budgets: {budgets.get(team, '[]')}}}" for team in TEAMS)
         held_out = "policy: {nudge: {holdout: 0.3}}"
-        shared = f"prices: {PRICES}, teams: {{{teams}}}"
         configs = (
-            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, {shared}, {held_out}}}",
-            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}, {shared}}}",
+            f"{{server: {{metrics_port: {ports[0]}}}, store: {{url: '{store.url}', timeout: 250ms}}, {_teams(budgets)}, {held_out}}}",
+            f"{{server: {{metrics_port: {ports[1]}}}, policy: {{mode: observe}}, {_teams({})}}}",  # which would be spent, and not kept
         )
         proxies = [stack.enter_context(process(upstream.url, config=config)) for config in configs]
         http = await stack.enter_async_context(aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60), auto_decompress=False))
