@@ -78,6 +78,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else }}
 {{- printf "%s://%s%s/%d" $scheme $user (first $hosts) (int $redis.database) }}
 {{- end }}
+{{- with $redis.options }}{{ printf "?%s" . }}{{ end }}
 {{- end }}
 {{- end }}
 

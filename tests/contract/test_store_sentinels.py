@@ -17,6 +17,7 @@ from tests.servers import free_port, redis_server
 from tests.stores import TTL, call, cost, settle, until_up, write
 
 RECOVERY_SECONDS = 5.0  # after the promotion
+TIMEOUT = 0.5  # twice the default: the machine may be busy with other tests
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def group() -> Iterator[Sentinels]:
 
 
 def opened_store(url: str) -> Store:
-    return open_store(url, clock=time.time, random_bytes=os.urandom, timeout=0.25)
+    return open_store(url, clock=time.time, random_bytes=os.urandom, timeout=TIMEOUT)
 
 
 @pytest.fixture
@@ -43,8 +44,10 @@ def changes() -> list[StoreChanged]:
 
 @pytest.fixture
 async def guarded(group: Sentinels, changes: list[StoreChanged]) -> AsyncIterator[GuardedStore]:
-    """As the proxy has it, with the deadline it has by default."""
-    store = GuardedStore(opened_store(group.url), timeout=0.25, clock=time.monotonic, on_change=changes.append, fallback_secret=b"f" * 32)
+    """As the proxy has it."""
+    store = GuardedStore(
+        opened_store(group.url), timeout=TIMEOUT, clock=time.monotonic, on_change=changes.append, fallback_secret=b"f" * 32
+    )
     yield store
     await store.close()
 

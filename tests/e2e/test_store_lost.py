@@ -13,7 +13,7 @@ from tests.layouts import redis_behind_sentinels, redis_cluster
 from tests.running import running
 from tests.upstreams import Upstream
 
-CLOSED = "store: {timeout: 250ms, failure_mode: closed}"
+CLOSED = "store: {timeout: 500ms, failure_mode: closed}"
 RECOVERY_SECONDS = 5.0  # after the promotion
 
 

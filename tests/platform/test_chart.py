@@ -206,7 +206,7 @@ def test_lastcall_takes_the_file_it_gets(case: Path) -> None:
     ("case", "url"),
     [
         ("standalone", "rediss://lastcall:$(REDIS_PASSWORD)@redis.data.svc:6379/3"),
-        ("sentinel", "redis+sentinel://:$(REDIS_PASSWORD)@sentinel-0:26379,sentinel-1:26379,sentinel-2:26380/main/0"),
+        ("sentinel", "redis+sentinel://:$(REDIS_PASSWORD)@sentinel-0:26379,sentinel-1:26379,sentinel-2:26380/main/0?max_connections=8"),
         ("cluster", "redis+cluster://:$(REDIS_PASSWORD)@redis-0:6379,redis-1:6379,redis-2:6379"),
     ],
 )

@@ -75,12 +75,12 @@ def test_flags_override_the_file(served: list[Config], monkeypatch: pytest.Monke
     Path("my.yaml").write_text(
         "server: {port: 4005, workers: 1}\nupstreams: {a: {base_url: 'http://a'}}\npolicy: {budgets: {steps: '${LIMIT}'}}"
     )
-    flags = ("--host", "0.0.0.0", "--port", "0", "--workers", "3", "--upstream", "http://u:1", "--store", "redis://r")
+    flags = ("--host", "0.0.0.0", "--port", "0", "--workers", "3", "--upstream", "http://u:1", "--store", "redis+sentinel://r/main")
     assert run("serve", "--config", "my.yaml", *flags).exit_code == 0
     (config,) = served
     assert (config.server.host, config.server.port, config.server.workers) == ("0.0.0.0", 0, 3)
     assert {name: upstream.base_url for name, upstream in config.upstreams.items()} == {"default": "http://u:1/v1"}
-    assert (config.store.url, config.policy.budgets.steps) == ("redis://r", 7)
+    assert (config.store.url, config.policy.budgets.steps) == ("redis+sentinel://r/main", 7)
 
 
 def test_serve_says_where_it_listens_and_what_lies_behind(served: list[Config]) -> None:
