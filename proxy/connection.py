@@ -154,10 +154,11 @@ class Protocol(HttpToolsProtocol):
 class GatheringTransport:
     """A transport that gathers the writes of one turn of the loop; in all else the one it is made around."""
 
-    __slots__ = ("_held", "_loop", "_size", "_transport")
+    __slots__ = ("_held", "_loop", "_size", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
+        self.is_closing = transport.is_closing  # asked for by every response
         self._loop = loop
         self._held: list[bytes] = []
         self._size = 0

@@ -252,7 +252,9 @@ class Sessions:
     async def _reserve(self, session: Session) -> Opened:
         """Asks every ledger that pays. Raises `StoreUnavailable`."""
         team = session.keys.ledger(session.identity.team) if session.identity.team else b""
-        session.purse = msgspec.structs.replace(session.purse, accounts=accounts_of(session.line, team, session.quota))
+        accounts = accounts_of(session.line, team, session.quota)
+        if accounts != session.purse.accounts:
+            session.purse = msgspec.structs.replace(session.purse, accounts=accounts)
         asked = session.purse.reservation(
             session.lease, session.history.seed, session.request, session.policy.budgets, session.identity, past=session.history.tokens
         )
