@@ -4,10 +4,12 @@ Read from the request's own history. The record adds which answers were cut at t
 lane last rested: what is asked again after a while is asked on purpose.
 """
 
+import re
 from typing import Any
 
 import msgspec
 
+from proxy.effects import Effect, deed_of
 from proxy.fingerprint import Fingerprints, normal_text
 from proxy.markup import leaked
 from proxy.models import Request, ToolCall, text_of
@@ -22,7 +24,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     """One answer. text: identity of what it says, without clock times, attempt counters and the like, case and spaces aside.
 
     empty: neither text nor calls. cut: it ended at the output limit; tool: of the call that was cut then, "" for a text. leaked: it wrote
-    a tool call as text.
+    a tool call as text. waits: it speaks a command that lets time pass, or a step that is made many times.
     """
 
     text: int
@@ -30,6 +32,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
     cut: bool = False
     tool: str = ""
     leaked: bool = False
+    waits: bool = False
 
 
 def cut_at_limit(finish: str | None) -> bool:
@@ -86,7 +89,23 @@ def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], print
         cut=cut,
         tool=tool if cut else "",
         leaked=not calls and bool(said) and leaked(text, tools),
+        waits=not calls and _waits(text),
     )
+
+
+# How agents without tool calls write a command or an action: in tags, or as the one script of a Markdown fence.
+_SPOKEN = re.compile(r"<(command|action)>([^<]{1,400})</\1>|^```(?:bash|sh|shell)[^\n]{0,20}\n([^`]{1,400})\n```", re.MULTILINE)
+_LONGEST_SPOKEN = 4_096  # characters
+
+
+def _waits(text: str) -> bool:
+    return any(map(_spoken_waits, _SPOKEN.finditer(text[:_LONGEST_SPOKEN])))
+
+
+def _spoken_waits(found: re.Match[str]) -> bool:
+    key, name = ("action", "") if found[1] == "action" else ("command", "bash")
+    did = deed_of(name, msgspec.json.encode({key: found[2] or found[3]}).decode(), {})
+    return did.effect is Effect.POLL or did.steps
 
 
 def newest(request: Request, history: History, lane: Lane, run: int, prints: Fingerprints) -> list[Turn]:

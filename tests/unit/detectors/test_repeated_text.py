@@ -36,6 +36,23 @@ def test_a_client_that_says_the_same_each_time_says_nothing_new() -> None:
     assert decisions([LOOP] * 9, between="Error: no such command") == ["ok", "ok", "ok", "nudge", "stop"]
 
 
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("<execute_command>\n<command>sleep 30; tail -n 3 build.log</command>\n</execute_command>", True),
+        ("<browser_action>\n<action>scroll_down</action>\n</browser_action>", True),
+        ("THOUGHT: it still builds.\n\n```bash\nsleep 60\n```", True),
+        ("<execute_command>\n<command>npm test</command>\n</execute_command>", False),
+        ("```bash\nls\n```", False),
+        ("```python\nsleep 60\n```", False),
+        ("I will sleep and wait.", False),
+    ],
+)
+def test_what_waits_when_tools_are_spoken_as_text(text: str, waits: bool) -> None:
+    """Agents that write their calls in tags or fences wait and scroll as others do."""
+    assert decisions([text] * 9, between="[execute_command] Result: building")[-1] == ("ok" if waits else "stop")
+
+
 def test_another_text_leaves_the_loop() -> None:
     """It is counted anew."""
     assert decisions([LOOP, LOOP, "Done: a.", LOOP, LOOP, "Done: b."]) == ["ok"] * 6
