@@ -61,9 +61,9 @@ def text(report: Report) -> str:
     parts = [_case(case, [row for row in report.rows if row.case == case]) for case in dict.fromkeys(row.case for row in report.rows)]
     if report.memory:
         weights = [[f"redis, {kind}" if kind != "resident" else "in the proxy", f"{weight:,.0f}"] for kind, weight in report.memory.items()]
-        parts.append(_table(["idle session of 20 calls", "bytes"], weights))
+        parts.append(table(["idle session of 20 calls", "bytes"], weights))
     checks = [[t.what, f"{t.found:,.2f}", f"{t.limit:,.0f}", t.unit, "met" if t.met else "MISSED"] for t in targets(report)]
-    parts.append(_table(["target", "found", "limit", "", ""], checks))
+    parts.append(table(["target", "found", "limit", "", ""], checks))
     return "\n\n".join(parts)
 
 
@@ -79,7 +79,7 @@ def engine_text(timings: Sequence[Timing]) -> str:
     found = {(timing.step, timing.calls): timing.median for timing in timings}
     steps = list(dict.fromkeys(timing.step for timing in timings))
     lines = [[step, *(f"{found[step, length] * 1e6:,.1f}" for length in lengths)] for step in steps]
-    return _table(["µs", *(f"{length:,} calls" for length in lengths)], lines)
+    return table(["µs", *(f"{length:,} calls" for length in lengths)], lines)
 
 
 def sessions_text(looks: Sequence[Look]) -> str:
@@ -93,7 +93,7 @@ def sessions_text(looks: Sequence[Look]) -> str:
 def _case(name: str, rows: Sequence[Row]) -> str:
     streamed = any(row.added_chunk_p50 is not None for row in rows)
     lines = [[row.server, *_cpu(row), _milliseconds(row.p50), *map(_milliseconds, _added(row, streamed=streamed))] for row in rows]
-    return _table([name, *(_STREAM_COLUMNS if streamed else _COLUMNS)], lines)
+    return table([name, *(_STREAM_COLUMNS if streamed else _COLUMNS)], lines)
 
 
 def _added(row: Row, *, streamed: bool) -> list[Spread | None]:
@@ -110,7 +110,7 @@ def _milliseconds(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.median * 1e3:,.2f}"
 
 
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell; the first to the left, the rest to the right."""
     widths = [max(len(cell) for cell in column) for column in zip(header, *lines, strict=True)]
     shown = []

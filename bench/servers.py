@@ -43,6 +43,11 @@ class Server:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
+    def most_resident_bytes(self) -> int:
+        """The most it ever held."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
 
 @dataclass(frozen=True)
 class Cores:

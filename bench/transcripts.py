@@ -3,6 +3,7 @@
 A transcript is rendered once; every conversation made of it has call ids and a first text of its own, and no call that occurs twice.
 """
 
+import itertools
 import json
 import random
 import re
@@ -57,9 +58,9 @@ def call(turn: int) -> tuple[str, str]:
     return name, json.dumps({"path": f"src/part_{turn:04d}/module.py", "query": f"item {turn}", "limit": 200})
 
 
-def said(conversation: bytes, turn: int) -> tuple[str, tuple[str, str, str]]:
-    """What a model says in a turn: a short text and one call, with an id of its own."""
-    return f"Next I look at part {turn}.", (f"call_{conversation.decode()}{turn:04d}", *call(turn))
+def said(conversation: bytes, turn: int, asked: int | None = None) -> tuple[str, tuple[str, str, str]]:
+    """What a model says in a turn: a short text and one call, with an id of its own. asked: the turn whose call it is; its own."""
+    return f"Next I look at part {turn}.", (f"call_{conversation.decode()}{turn:04d}", *call(turn if asked is None else asked))
 
 
 def number(conversation: int) -> bytes:
@@ -68,9 +69,12 @@ def number(conversation: int) -> bytes:
 
 
 class Transcript:
-    """A conversation of one shape in one dialect, to be sent at any length up to `most` turns."""
+    """A conversation of one shape in one dialect, to be sent at any length up to `most` turns.
 
-    def __init__(self, shape: Shape, most: int, dialect: Dialect = CHAT, *, stream: bool = False) -> None:
+    loops: every turn asks for the same and gets the same.
+    """
+
+    def __init__(self, shape: Shape, most: int, dialect: Dialect = CHAT, *, stream: bool = False, loops: bool = False) -> None:
         dice = random.Random(shape.name)
         tools = [_tool(name, dice) for name in _TOOLS[: shape.tools]]
         task = f"Task {_MARK.decode()}: "
@@ -78,9 +82,9 @@ class Transcript:
         body, opening = dialect.opening(_text(dice, shape.system_bytes), task + _text(dice, 400), tools)
         self.dialect = dialect
         self._start = json.dumps(options | body).removesuffix("]}").encode() + _joined(opening)
-        self._turns = [
-            b", " + _joined(dialect.answered(*said(_MARK, turn), result=_text(dice, shape.result_bytes))) for turn in range(most)
-        ]
+        results = itertools.repeat(_text(dice, shape.result_bytes)) if loops else iter(lambda: _text(dice, shape.result_bytes), "")
+        asked = 0 if loops else None
+        self._turns = [b", " + _joined(dialect.answered(*said(_MARK, turn, asked), result=next(results))) for turn in range(most)]
 
     def body(self, conversation: int, turns: int) -> bytes:
         """The request that follows `turns` answered calls."""

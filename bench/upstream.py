@@ -1,7 +1,7 @@
 """The fixed fast upstream: answers every completion at once, from what it prepared. `python -m bench.upstream --port N`.
 
 Which call the answer makes is told by the header `x-bench` (conversation, turn). A stream is 100 events a millisecond apart, each
-with the time it was sent.
+with the time it was sent; `x-bench-stream` (events, milliseconds) asks for another.
 """
 
 import argparse
@@ -21,8 +21,9 @@ CHUNKS = 100
 SENT = re.compile(rb"@(\d+)@")  # nanoseconds of the machine's monotonic clock
 _GAP_SECONDS = 0.001
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
-_ASKED = re.compile(rb"\r\nx-bench: *([0-9a-f]{8})-(\d+)", re.IGNORECASE)
+ASKED = re.compile(rb"\r\nx-bench: *([0-9a-f]{8})-(\d+)", re.IGNORECASE)
 _STREAM = re.compile(rb'"stream": ?true')
+_PACE = re.compile(rb"\r\nx-bench-stream: *(\d+)-(\d+)", re.IGNORECASE)
 _HEAD = b"HTTP/1.1 200 OK\r\nserver: bench\r\ncontent-type: "
 
 
@@ -71,21 +72,23 @@ class Answering(asyncio.Protocol):
     def _answer(self, request: bytes) -> None:
         if _STREAM.search(request):
             self._transport.write(_HEAD + b"text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-            self._stream(0, asyncio.get_running_loop().call_later)
+            pace = _PACE.search(request)
+            chunks, gap = (int(pace[1]), int(pace[2]) / 1e3) if pace else (CHUNKS, _GAP_SECONDS)
+            self._stream(chunks, gap, asyncio.get_running_loop().call_later)
             return
-        asked = _ASKED.search(request)
+        asked = ASKED.search(request)
         path = request[: request.find(b" HTTP/1.")]
         dialect = next((one for one in DIALECTS if path.endswith(one.path.encode())), CHAT)
         self._transport.write(completion(dialect, asked[1], int(asked[2])) if asked else completion(dialect, number(0), 0))
 
-    def _stream(self, sent: int, later: Callable[..., object]) -> None:
+    def _stream(self, left: int, gap: float, later: Callable[..., object]) -> None:
         if self._transport.is_closing():
             return
-        if sent == CHUNKS:
+        if not left:
             self._transport.write(_chunked(_event("{}", '"stop"')) + _chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
             return
         self._transport.write(_chunked(_event(f'{{"content": "word @{time.monotonic_ns()}@ "}}', "null")))
-        later(_GAP_SECONDS, self._stream, sent + 1, later)
+        later(gap, self._stream, left - 1, gap, later)
 
 
 async def _serve(port: int) -> None:
