@@ -138,6 +138,10 @@ class Cluster:
         lost = self.primaries[0]
         until(lambda: client(lost).execute_command("WAIT", 1, 100) == 1)
         lost.kill()
+        self.until_taken_over()
+
+    def until_taken_over(self) -> None:
+        """Until the first primary's replica is one itself."""
         until(lambda: client(self.replica).info("replication")["role"] == "master")
 
     def place(self, slot: int) -> int:

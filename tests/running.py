@@ -89,13 +89,14 @@ async def running(
 
 
 class Process:
-    """`lastcall serve` as its own process group. Its folder holds the configuration and standard error."""
+    """`lastcall serve` as its own process group. Its folder holds the configuration and standard error. environ: further variables."""
 
-    def __init__(self, folder: Path, upstream: str, config: str, options: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, upstream: str, config: str, options: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.v1 = self.url + "/v1"
         self._folder = folder
+        self._environ = dict(environ)
         (folder / "config.yaml").write_text(config)
         self._command = [
             *(sys.executable, "-c", "from proxy.cli import main; main()", "serve"),
@@ -113,7 +114,7 @@ class Process:
         """Start it and wait until it answers."""
         assert proxy.__file__ is not None
         self._written = len(self.stderr())
-        environ = os.environ | {"PYTHONPATH": str(Path(proxy.__file__).parent.parent)}
+        environ = os.environ | {"PYTHONPATH": str(Path(proxy.__file__).parent.parent)} | self._environ
         with (self._folder / "stderr").open("ab") as stderr:
             self._process = subprocess.Popen(
                 self._command, cwd=self._folder, env=environ, stdout=subprocess.DEVNULL, stderr=stderr, start_new_session=True
@@ -175,10 +176,12 @@ class Process:
 
 
 @contextmanager
-def process(upstream: str, *options: str, config: str = f"store: {{timeout: {PATIENCE}}}") -> Iterator[Process]:
-    """`lastcall serve` in front of `upstream`, started. options: further arguments."""
+def process(
+    upstream: str, *options: str, config: str = f"store: {{timeout: {PATIENCE}}}", environ: Mapping[str, str] | None = None
+) -> Iterator[Process]:
+    """`lastcall serve` in front of `upstream`, started. options: further arguments. environ: further variables."""
     with TemporaryDirectory(prefix="lastcall-proxy-", ignore_cleanup_errors=True) as folder:
-        served = Process(Path(folder), upstream, config, options)
+        served = Process(Path(folder), upstream, config, options, environ or {})
         try:
             served.start()
             yield served

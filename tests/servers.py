@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,10 +26,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Server:
-    """One server process. options: further arguments of its command line. file: a sentinel's configuration, which makes it one."""
+    """One server process. options: further arguments of its command line. file: a sentinel's configuration, which makes it one.
 
-    def __init__(self, binary: Path, folder: Path, *options: str, port: int | None = None, file: Path | None = None) -> None:
+    environ: further variables. A file that may not grow is an error to it, and no signal that ends it.
+    """
+
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        *options: str,
+        port: int | None = None,
+        file: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = port or free_port()
+        self._environ = os.environ | (environ or {})
         kind = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"] if file is None else ["--sentinel"]
         own = [] if file is None else [str(file)]
         self._command = [str(binary), *own, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder), *kind, *options]
@@ -41,13 +53,24 @@ class Server:
 
     def start(self) -> None:
         """Start and wait until it answers commands."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+        self._process = subprocess.Popen(
+            self._command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self._environ,
+            restore_signals=False,  # Python ignores SIGXFSZ, and so does its child
+            preexec_fn=_die_with_parent,
+        )
         deadline = time.monotonic() + START_SECONDS
         while not _answers(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"{self._command[0]} did not start on port {self.port} within {START_SECONDS:g} s")
             time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
 
     def pause(self) -> None:
         """Connections stay open and nobody answers."""
@@ -75,10 +98,10 @@ class Server:
 
 
 @contextmanager
-def redis_server(*options: str) -> Iterator[Server]:
-    """A Redis from `redis-server` on the PATH."""
+def redis_server(*options: str, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A Redis from `redis-server` on the PATH. environ: further variables."""
     found = shutil.which("redis-server")
-    with _serving(Path(found) if found else None, "redis-server on the PATH", options) as server:
+    with _serving(Path(found) if found else None, "redis-server on the PATH", options, environ) as server:
         yield server
 
 
@@ -109,12 +132,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def _serving(binary: Path | None, what: str, options: tuple[str, ...]) -> Iterator[Server]:
+def _serving(
+    binary: Path | None, what: str, options: tuple[str, ...], environ: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     if binary is None:
         missing(what)
         return
     with TemporaryDirectory(prefix="lastcall-server-", ignore_cleanup_errors=True) as folder:
-        server = Server(binary, Path(folder), *options)
+        server = Server(binary, Path(folder), *options, environ=environ)
         try:
             server.start()
             yield server
