@@ -10,7 +10,7 @@ COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/nul
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format e2e-clients bench accuracy tools dashboards audit sbom lock clean
+.PHONY: help run demo test lint format e2e-clients bench proof accuracy tools dashboards audit sbom lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ e2e-clients: $(VENV)/dev.stamp ## coding agents from npm against the proxy, in a
 
 bench: $(VENV)/dev.stamp ## what a request costs, next to a bare passthrough
 	$(BIN)/python -m bench $(ARGS)
+
+proof: $(VENV)/dev.stamp ## load, faults and half an hour of work: docs/proof.md; some 40 minutes
+	$(BIN)/python -m bench.streams
+	$(BIN)/python -m tests.faults
+	$(BIN)/python -m bench.soak $(ARGS)
 
 RUNS ?= ../shared/corpus
 accuracy: $(VENV)/run.stamp ## how often Lastcall is right on a folder of recorded runs, RUNS=…

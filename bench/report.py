@@ -87,7 +87,7 @@ def sessions_text(looks: Sequence[Look]) -> str:
     stores = list(dict.fromkeys(look.store for look in looks))
     found = {(look.what, look.store): f"{look.median * 1e3:,.2f} ({look.worst * 1e3:,.1f})" for look in looks}
     lines = [[what, *(found[what, store] for store in stores)] for what in dict.fromkeys(look.what for look in looks)]
-    return _table(["ms, median (worst)", *stores], lines)
+    return table(["ms, median (worst)", *stores], lines)
 
 
 def _case(name: str, rows: Sequence[Row]) -> str:

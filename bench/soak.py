@@ -46,9 +46,10 @@ class Course:
     @property
     def growth(self) -> float:
         """By how much its memory grew over the part of the run that counts, as a share: along the line through all samples."""
-        times, held = zip(*self.memory[int(len(self.memory) * _WARM) :], strict=True)
-        slope, start = statistics.linear_regression(times, held)
-        return slope * (times[-1] - times[0]) / (start + slope * times[0])
+        counted = self.memory[int(len(self.memory) * _WARM) :]
+        first, last = counted[0][0], counted[-1][0]
+        line = statistics.linear_regression([minutes for minutes, _ in counted], [held for _, held in counted])
+        return float(line.slope * (last - first) / (line.intercept + line.slope * first))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

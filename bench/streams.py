@@ -67,7 +67,11 @@ def _run(folder: Path, streams: int) -> list[Held]:
     bench = Bench(folder, Cores.split())
     with ExitStack() as stack:
         upstream = stack.enter_context(bench.upstream())
-        servers = [upstream, stack.enter_context(bench.bare(upstream)), stack.enter_context(bench.lastcall("memory", upstream, "memory://"))]
+        servers = [
+            upstream,
+            stack.enter_context(bench.bare(upstream)),
+            stack.enter_context(bench.lastcall("memory", upstream, "memory://")),
+        ]
         store = stack.enter_context(bench.redis())
         if store is not None:
             servers.append(stack.enter_context(bench.lastcall("redis", upstream, f"redis://127.0.0.1:{store.port}/0")))
@@ -110,15 +114,17 @@ def _checks(found: Sequence[Held]) -> list[tuple[str, str, bool]]:
     return checks
 
 
+def _figures(held: Held) -> list[tuple[float, int]]:
+    """Each with the places it is shown to."""
+    return [(held.failed, 0), (held.p50 * 1e3, 1), (held.p99 * 1e3, 1), (held.memory / 1e6, 0)]
+
+
 def _over(seconds: float) -> str:
     return f"over {seconds:.0f} s" if seconds else "at once"
 
 
 def _text(streams: int, found: Sequence[Held], checks: Sequence[tuple[str, str, bool]]) -> str:
-    lines = [
-        [f"{held.server}, {_over(held.opened_over)}", str(held.failed), f"{held.p50 * 1e3:,.1f}", f"{held.p99 * 1e3:,.1f}", f"{held.memory / 1e6:,.0f}"]
-        for held in found
-    ]
+    lines = [[f"{held.server}, {_over(held.opened_over)}", *(f"{value:,.{places}f}" for value, places in _figures(held))] for held in found]
     rows = table([f"{streams:,} streams", "failed", "first byte p50 ms", "p99 ms", "most memory MB"], lines)
     verdicts = table(["target", "found", ""], [[what, value, "met" if met else "MISSED"] for what, value, met in checks])
     return f"{rows}\n\n{verdicts}"

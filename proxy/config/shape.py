@@ -128,7 +128,7 @@ class StoreConfig(Section):
     """Where sessions live between requests."""
 
     url: Annotated[StoreUrl, Field(repr=False)] = "memory://"
-    """memory:// (this process), redis://, redis+sentinel:// or redis+cluster:// (shared by replicas), rediss… (over TLS)."""
+    """memory:// (this process), redis:// (shared by replicas), redis+sentinel:// or redis+cluster://; rediss for TLS."""
     failure_mode: Literal["open", "closed"] = "open"
     """While the store is away: `open` forwards and judges from the request alone, `closed` refuses."""
     timeout: Timeout = 0.25

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 
-from proxy.addresses import SCHEMES, names_several, place_of
+from proxy.addresses import STORE_SCHEMES, names_several, place_of
 from proxy.keys import digest_of
 
 PLACEHOLDERS = ("tool", "count", "result", "finish_tool", "reason")
@@ -162,7 +162,7 @@ def _store_url(value: object) -> str:
     """A URL of a store; one that names several hosts is looked at as the store will."""
     text = _name(value)
     if not names_several(text):
-        return _url(text, ("memory", "redis", "rediss", *SCHEMES), "redis://localhost:6379/0")
+        return _url(text, STORE_SCHEMES, "redis://localhost:6379/0")
     try:
         place_of(text)
     except ValueError as error:

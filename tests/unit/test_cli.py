@@ -106,6 +106,12 @@ def test_what_cannot_be_served_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.stderr == "Error: Lastcall cannot start with config.yaml:\ncannot listen on 127.0.0.1:4000: taken\n"
 
 
+@pytest.mark.parametrize("url", ["redis://h", "rediss://h", "redis+sentinel://a,b/main/0", "rediss+cluster://a,b"])
+def test_a_store_of_any_kind_can_be_given(url: str, served: list[Config]) -> None:
+    assert run("serve", "--store", url).exit_code == 0
+    assert served[0].store.url == url
+
+
 @pytest.mark.parametrize(
     ("given", "used"),
     [("http://h", "http://h/v1"), ("http://h/", "http://h/v1"), ("http://h/v1", "http://h/v1"), ("http://h/api/", "http://h/api")],
