@@ -1,6 +1,6 @@
 """`python -m bench.soak --minutes 30`: mixed work at a steady rate, and whether memory stays flat under it.
 
-Half of the requests belong to conversations that grow, named or not; the others loop into a nudge and a stop, stream, or hang up in
+Most requests belong to conversations that grow, named or not; the others loop into a nudge and a stop, stream, or hang up in
 the middle. Sessions are forgotten after a minute, so that as many come as go. Both stores run side by side.
 """
 
@@ -25,7 +25,7 @@ from bench.servers import Bench, Cores, Server
 from bench.transcripts import SMALL, Transcript
 from bench.upstream import ASKED
 
-RATE = 20.0  # requests a second, on each proxy
+RATE = 60.0  # requests a second, on each proxy
 MOST_GROWTH = 0.05  # of the memory held after warming up, over the rest of the run
 _CONFIG = "session: {ttl: 60s}\n"
 _TURNS = 8
