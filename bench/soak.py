@@ -27,7 +27,7 @@ from bench.upstream import ASKED
 
 RATE = 60.0  # requests a second, on each proxy
 MOST_GROWTH = 0.05  # of the memory held after warming up, over the rest of the run
-_CONFIG = "session: {ttl: 60s}\n"
+_CONFIG = "session: {{ttl: 60s}}\nupstreams: {{default: {{base_url: {upstream}}}}}\n"
 _TURNS = 8
 _SAMPLES = 60
 _WARM = 1 / 3  # of the run
@@ -62,10 +62,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="lastcall-bench-") as folder, ExitStack() as stack:
         bench = Bench(Path(folder), Cores.split())
         upstream = stack.enter_context(bench.upstream())
-        servers = [stack.enter_context(bench.lastcall("memory", upstream, "memory://", _CONFIG))]
+        config = Path(folder) / "soak.yaml"
+        config.write_text(_CONFIG.format(upstream=upstream.url))
+        servers = [stack.enter_context(bench.lastcall("memory", upstream, "memory://", config=config))]
         store = stack.enter_context(bench.redis())
         if store is not None:
-            servers.append(stack.enter_context(bench.lastcall("redis", upstream, f"redis://127.0.0.1:{store.port}/0", _CONFIG)))
+            servers.append(stack.enter_context(bench.lastcall("redis", upstream, f"redis://127.0.0.1:{store.port}/0", config=config)))
         courses = asyncio.run(_soak(servers, given.minutes * 60, given.rate))
     checks = list(_checks(courses))
     print(json.dumps([asdict(course) for course in courses], indent=2) if given.json else _text(courses, checks))
