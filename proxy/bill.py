@@ -21,7 +21,7 @@ from proxy.prices import Price, unit_cost
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
 from proxy.state import dump, load
-from proxy.store import Account, Listing, Opened, Reservation, Settlement, Store
+from proxy.store import Account, Listing, Opened, Reservation, Settlement, Store, shared
 from proxy.tenants import Quota, Tenant
 
 _BEYOND = 1 << 40  # bytes: a body of another kind than a session's others teaches it nothing, and is bounded by nothing that they taught
@@ -101,12 +101,14 @@ class Bills:
 
         Raises `StoreUnavailable` only when the failure mode is closed, `BadRequest` for a session that cannot be where it says it is.
         """
-        keys = Keys(await self._store.secret())
+        secret = await self._store.secret()
+        keys = Keys(secret)
         name = identity.session
         key = keys.till(tenant.name) if name is None else keys.named(identity.caller, name, identity.team)[1]
         purse = Purse(price, steps=0, model=tenant.label(charge.model), day=quota.day)
         bill = Bill(self, key, self._new_id(), purse, charge)
         try:
+            shared(secret)
             opened = await self._open(bill, _Payers(keys, tenant, quota, identity, budgets))
         except StoreUnavailable as error:
             self._failed(StoreOperation.OPEN, error)

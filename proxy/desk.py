@@ -20,7 +20,7 @@ from proxy.models import BUDGET_REASONS, TEXT_REASONS, Reason
 from proxy.pardon import note_of, pardon_of
 from proxy.purse import accounts_of, ceilings_of
 from proxy.state import Record, load
-from proxy.store import Account, Amendment, Ceiling, Listed, Mark, Peeked, Store
+from proxy.store import Account, Amendment, Ceiling, Listed, Mark, Peeked, Store, shared
 from proxy.tenants import Tenant
 from proxy.views import (
     PolicyView,
@@ -141,21 +141,21 @@ class Desk:
         names = tenants.names
         if not names:
             return []
-        keys = Keys(await self._store.secret())
+        keys = Keys(shared(await self._store.secret()))
         accounts = [self._account(keys, tenants.named(name)) for name in names]
         looks = await self._store.peek(accounts)
         return [team_view(name, account, look) for name, account, look in zip(names, accounts, looks, strict=True)]
 
     async def team(self, name: str) -> TeamView:
         """What one team spends now."""
-        account = self._account(Keys(await self._store.secret()), self._team(name))
+        account = self._account(Keys(shared(await self._store.secret())), self._team(name))
         (look,) = await self._store.peek([account])
         return team_view(name, account, look)
 
     async def usage(self, name: str, first: str | None, last: str | None) -> list[UsageRow]:
         """What a team spent, by day and model: by default in the last thirty days of the configured time zone."""
         days = _days(first, last, self._team(name).quota(self._setting().wall()).day)
-        keys = Keys(await self._store.secret())
+        keys = Keys(shared(await self._store.secret()))
         return usage_rows(await self._store.usage(keys.ledger(name), days))
 
     async def policy(self, headers: Mapping[str, str], team: str | None, model: str) -> PolicyView:
@@ -217,7 +217,7 @@ class Desk:
     async def raise_team(self, name: str, limits: TeamRaise, who: str) -> TeamView:
         """Puts limits of a team's budgets in force in the place of the configuration's, each until its window ends."""
         amounts = _amounts(limits)
-        account = self._account(Keys(await self._store.secret()), self._team(name))
+        account = self._account(Keys(shared(await self._store.secret())), self._team(name))
         raised = _in_their_windows(name, account.ceilings or (), ceilings_of(*amounts), limits.per)
         amended = await self._store.amend(account, Amendment(raised=raised, restore=limits.restore), self._ttl)
         self._emit(OperatorActed(OperatorAction.RAISE, who, "", team=name, change=_named(limits)))
@@ -247,7 +247,7 @@ class Desk:
         return session_view(found.key, found.name, peeked, await self._record(peeked))
 
     async def _record(self, peeked: Peeked) -> Record:
-        return load(peeked.record, Keys(await self._store.secret()).secret_id())
+        return load(peeked.record, Keys(shared(await self._store.secret())).secret_id())
 
     # ---- finding
 

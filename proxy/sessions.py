@@ -28,7 +28,7 @@ from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
 from proxy.state import Record, Records, dump, load
-from proxy.store import Listing, MemoryStore, Opened, Settlement, Store, Unit
+from proxy.store import Listing, MemoryStore, Opened, Settlement, Store, Unit, shared
 from proxy.tenants import Quota
 from proxy.trail import answer_identity, head_of, is_side, read
 
@@ -159,6 +159,7 @@ class Sessions:
             quota=quota,
         )
         try:
+            shared(secret)
             by_passage = await self._locate(session, tenant)
             await self._open(session)
             await self._correct(session, tenant, by_passage)
@@ -385,7 +386,7 @@ class Sessions:
     async def learn(self, identity: Identity, policy: Policy, names: Sequence[str], answer: Answer) -> None:
         """What an answer that the upstream made in the background came to: requests go on from it, by these names. Quiet on a failure."""
         with contextlib.suppress(StoreUnavailable):
-            keys, prints = self._tools(await self._store.secret(), policy)
+            keys, prints = self._tools(shared(await self._store.secret()), policy)
             scope = keys.tenant(identity.caller, identity.team)
             key: bytes | None = None
             if identity.session is not None:

@@ -31,6 +31,7 @@ from proxy.store.contract import (
     Store,
     Unit,
     Usage,
+    shared,
 )
 from proxy.store.guard import GuardedStore
 from proxy.store.memory import MemoryStore
@@ -62,6 +63,7 @@ __all__ = [
     "Unit",
     "Usage",
     "open_store",
+    "shared",
 ]
 
 

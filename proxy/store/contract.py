@@ -344,6 +344,18 @@ class PartUnavailable(StoreUnavailable):
         self.asked = asked
 
 
+class Unshared(bytes):
+    """A secret of this process's own, while the store's cannot be had. What it keys must be neither looked for in the store nor put there:
+    every budget would begin anew."""
+
+
+def shared(secret: bytes) -> bytes:
+    """The secret, if it is the store's; raises `StoreUnavailable` else."""
+    if isinstance(secret, Unshared):
+        raise StoreUnavailable("the session store's secret cannot be had")
+    return secret
+
+
 class Store(Protocol):
     """The contract; `tests/contract/test_store.py` runs on every implementation."""
 

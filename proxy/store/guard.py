@@ -30,6 +30,7 @@ from proxy.store.contract import (
     Reservation,
     Settlement,
     Store,
+    Unshared,
     Usage,
 )
 from proxy.store.deadline import Deadline
@@ -73,7 +74,7 @@ class GuardedStore:
         self._timeout = timeout
         self._clock = clock
         self._on_change = on_change
-        self._fallback_secret = fallback_secret
+        self._fallback_secret = Unshared(fallback_secret)
         self._breaker = Breaker(clock, retry_after)
         self._deadline = Deadline(timeout)
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -89,7 +90,7 @@ class GuardedStore:
         return self._breaker.cause is None
 
     async def secret(self) -> bytes:
-        """The shared secret; the fallback while the store is away. Never raises.
+        """The shared secret; the fallback, `Unshared`, while that cannot be had. Never raises.
 
         Read again now and then, beside the requests: a store emptied while it ran hands out another one, and replicas must agree.
         """

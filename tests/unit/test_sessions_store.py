@@ -14,6 +14,7 @@ from proxy.policy import Budgets, Policy
 from proxy.sessions import Sessions
 from proxy.state import Nudge, load
 from proxy.store import Settlement
+from proxy.store.contract import PartUnavailable
 from tests.in_process import ids, looping, request
 from tests.sessions import CHAT, FIRST, LS, World, calls, says
 
@@ -460,3 +461,19 @@ async def test_a_store_that_goes_away_while_a_parent_is_looked_up_leaves_no_leas
         await world.sessions.open(identity, CHAT.parse(request()), Policy())
 
     assert world.sessions._leases._held == {}
+
+
+async def test_without_the_shared_secret_the_store_is_not_asked() -> None:
+    """In a cluster the secret alone may be out of reach: what a secret of the process's own keys would begin every budget anew."""
+    world = World(closed=True)
+
+    async def lost() -> bytes:
+        raise PartUnavailable("a part of the session store is away")
+
+    world.store.secret = lost  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await world.open(name="a", policy=limited(steps=1))
+    opened = await world.open(name="a", policy=limited(steps=1), sessions=world.process())
+
+    assert opened.spending.refused is None
+    assert (len(world.store._sessions), world.store.finds) == (0, [])
