@@ -6,6 +6,7 @@ Every pattern is anchored and looks at the ends of a result only, so that a resu
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -85,10 +86,12 @@ _ON_THE_WAY = r"(?:container)?creating|(?:pod)?initiali[sz]ing|terminating|start
 _STATUS_WORD = re.compile(rf"(?:\w{{1,30}}_)?(?:{_WORDS}|{_ON_THE_WAY})", re.IGNORECASE)
 _STATUS_KEY = re.compile(r"\w{0,30}(?:status|state|phase)", re.IGNORECASE)
 _COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.IGNORECASE | re.MULTILINE)
+# One of these stands in whatever those lines and columns are, and none of them in most texts.
+_STATUS_SIGNS = ("ing", "queued", "progress", "initiali", "no new output")
 _STATUS_WORDS = (
-    *("running", "pending", "progress", "queued", "waiting", "processing", "no new output"),
-    *("creating", "initiali", "terminating", "starting", "provisioning", "deploying", "activating", "building"),
-)  # one of them stands in whatever these lines and columns are
+    *("running", "pending", "waiting", "processing", *_STATUS_SIGNS[1:]),
+    *("creating", "terminating", "starting", "provisioning", "deploying", "activating", "building"),
+)
 _NESTED, _LONGEST_STATUS = 3, 2_000  # how deep, and in how long an object (characters), a status is looked for
 _NONE = re.compile(
     r"""\W{0,4}(?:
@@ -196,9 +199,13 @@ def _under_way(text: str, ends: str, report: _Report | None) -> bool:
     if report is not None:
         return len(text) <= _LONGEST_STATUS and _has_status(msgspec.json.decode(text), _NESTED)
     head = text[:_HEAD]
-    if any([word in ends for word in _STATUS_WORDS]) and any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)):
+    if _holds(ends, _STATUS_SIGNS) and _holds(ends, _STATUS_WORDS) and any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)):
         return True
     return _UNDER_WAY.match(head) is not None
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    return any([word in text for word in words])
 
 
 def _has_status(said: Any, depth: int) -> bool:

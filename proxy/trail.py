@@ -18,6 +18,7 @@ from proxy.models import Groundwork, Item, Request, Role, ToolCall, text_of
 from proxy.outcomes import FAILED, VOID
 
 STOP_MARK = "[lastcall stop]"
+_STOP_MARK = STOP_MARK.encode()
 _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
 
 
@@ -432,4 +433,4 @@ def is_stub(content: bytes) -> bool:
 
 def is_void(content: bytes) -> bool:
     """Whether a result was written by Lastcall in the place of a call that was not carried out."""
-    return STOP_MARK.encode() in content
+    return _STOP_MARK in content
