@@ -42,6 +42,9 @@ class ScatteredCall:
 
     def _findings(self, trail: Trail, policy: Policy, entries: Sequence[Entry], *, coming: bool) -> list[Finding]:
         """coming: each of these calls is made once more than the trail shows."""
+        pairs = [(entry.call, entry.result) for step in trail.steps[-WINDOW:] for entry in step.calls]
+        if len(pairs) - len(set(pairs)) + 1 + coming < policy.ladders[self.reason].least:
+            return []  # not even if all that came back were one
         often = _occurrences(trail)
         near = [
             entry
