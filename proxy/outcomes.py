@@ -7,7 +7,7 @@ Every pattern is anchored and looks at the ends of a result only, so that a resu
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, AnyStr
 
 import msgspec
 
@@ -28,11 +28,26 @@ EXITED = 8  # failed only by a program's exit status: there is a report to read
 BRIEF = 16  # a line or two
 NOTHING = 32  # it says that there is nothing
 
-# Of nearly all results this says that there is nothing to read, at a small part of the cost of reading.
-_GATE = re.compile(  # one branch a letter: it is looked at for each letter of a result
-    rb"e(?:rror|xception|xit)|traceback|terminating|fa(?:il|tal)|un(?:known|recogni|supported|able)|in(?:valid|itiali)|missing|denied"
-    rb"|no[t ]|r(?:unning|eturn)|p(?:ending|rogress|rocessing|hase)|queued|waiting|s(?:till|uccess|tat(?:us|e)|tarting)|c(?:ode|reating)"
-    rb"|\"ok|activating"
+# Of nearly all results these say that there is nothing to read, at a small part of the cost of reading. The commonest stand first; to look
+# for one after the other takes half the time of a pattern.
+_GATE = (
+    *(
+        b"not",
+        b"no ",
+        b"return",
+        b"exit",
+        b"code",
+        b"error",
+        b"fail",
+        b"status",
+        b"state",
+        b"success",
+        b"still",
+        b"exception",
+        b"traceback",
+    ),
+    *(b"fatal", b"unknown", b"unrecogni", b"unsupported", b"unable", b"invalid", b"missing", b"denied", b"phase", b'"ok', b"queued"),
+    *(b"running", b"pending", b"progress", b"processing", b"waiting", b"creating", b"initiali", b"terminating", b"starting", b"activating"),
 )
 _FAILURE = re.compile(
     r"""
@@ -122,7 +137,7 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 def read_outcome(content: bytes, *, marked: bool = False) -> int:
     """What a result's raw JSON value says, as flags. marked: the client itself marked it as an error."""
-    tells = marked or _GATE.search(content[:_OPENING].lower() + content[-_TAIL:].lower()) is not None
+    tells = marked or _holds(content[:_OPENING].lower() + content[-_TAIL:].lower(), _GATE)
     if not tells and len(content) > 4 * _BRIEF:
         return 0
     text = text_of(content).strip()
@@ -204,8 +219,11 @@ def _under_way(text: str, ends: str, report: _Report | None) -> bool:
     return _UNDER_WAY.match(head) is not None
 
 
-def _holds(text: str, words: Sequence[str]) -> bool:
-    return any([word in text for word in words])
+def _holds(text: AnyStr, words: Sequence[AnyStr]) -> bool:
+    for word in words:  # noqa: SIM110 a generator would take three times as long
+        if word in text:
+            return True
+    return False
 
 
 def _has_status(said: Any, depth: int) -> bool:
