@@ -130,7 +130,7 @@ def _deed(name: str, arguments: str | None) -> Deed:
     line = _command_line(words, given)
     if line is not None:
         return _of_line(line)
-    if any(word in _WAITS for word in (*words[:1], *words[-1:])) or _empty_input(words, given):
+    if any(word in _WAITS for word in (*words[:1], *words[-1:])) or _empty_input(words, given) or _code_waits(words, given):
         return Deed(Effect.POLL)
     return _by_action(given) or _by_name(words, given)
 
@@ -183,6 +183,16 @@ def _empty_input(words: tuple[str, ...], given: Mapping[str, Any]) -> bool:
         return False
     sent = [given[key] for key in _INPUT_KEYS if key in given]
     return all(text in ("", None, []) for text in sent)
+
+
+_PAUSE_IN_CODE = re.compile(r"\b(?:time|asyncio)\.sleep\(|\bsetTimeout\(")
+_LONGEST_CODE = 4_096  # characters
+
+
+def _code_waits(words: tuple[str, ...], given: Mapping[str, Any]) -> bool:
+    """Whether a program that a tool is to run lets time pass."""
+    codes = [value[:_LONGEST_CODE] for value in given.values() if isinstance(value, str)] if words[:1] and words[0] in _RUNS else []
+    return any(_PAUSE_IN_CODE.search(code) for code in codes)
 
 
 def _by_action(given: Mapping[str, Any]) -> Deed | None:

@@ -88,6 +88,7 @@ _UNDER_WAY = re.compile(
       \W{{0,4}}{_WORDS}\b\s*{_PAUSE}
     | \W{{0,4}}(?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}\s+){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
     | \W{{0,4}}{_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
+    | \W{{0,4}}(?:still\s+)?waiting\s+(?:for|on)\b
     | \W{{0,4}}(?:there\s+(?:is|are)\s+)?no(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
     """,
     re.VERBOSE | re.IGNORECASE,

@@ -174,6 +174,8 @@ def test_what_the_client_marked_is_a_failure() -> None:
         "No new messages.",
         "(no new output)",
         "nothing new",
+        "Waiting for the server to start",
+        "still waiting on 2 checks",
         "There are no replies yet.",
     ],
 )
@@ -200,6 +202,7 @@ def test_a_result_that_says_to_wait(content: str) -> None:
         '{"status": "pending", "text": "' + "x" * 2_000 + '"}',
         "NAME   READY   STATUS    RESTARTS\nweb-0  1/1     Running   0",
         "the  pending one",
+        "waiting room: 3 people",
         "no new line at end of file is what it says",
         "no problem yet found here",
         "A line that says running",
