@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.addresses import Layout, Place, place_of
+from proxy.addresses import Layout, Place, names_several, place_of
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,11 @@ def test_a_wrong_one_is_told_what_and_how_without_its_secrets(url: str, fault: s
 def test_a_place_does_not_show_its_passwords() -> None:
     """Not even to somebody who prints it."""
     assert "hunter2" not in repr(place_of("redis+sentinel://:hunter2@a/main?sentinel_password=hunter2"))
+
+
+@pytest.mark.parametrize(
+    ("url", "several"), [("redis+sentinel://a/m", True), ("REDISS+Cluster://a", True), ("redis://a", False), ("a", False)]
+)
+def test_the_scheme_says_whether_a_url_names_several(url: str, several: bool) -> None:
+    """However it is written."""
+    assert names_several(url) is several

@@ -22,6 +22,8 @@ def opened(url: str) -> Store:
         ("redis://127.0.0.1", RedisStore),
         ("REDIS://user:p%2Fw@127.0.0.1:6379/2?max_connections=4", RedisStore),
         ("rediss://127.0.0.1?ssl_ca_certs=/etc/ca.pem", RedisStore),
+        ("redis+sentinel://a,b:26380/main", RedisStore),
+        ("rediss+cluster://user:p%2Fw@a,b?max_connections=8", RedisStore),
     ],
 )
 def test_the_scheme_chooses_the_store(url: str, kind: type[Store]) -> None:
@@ -36,7 +38,16 @@ def test_an_unknown_scheme_is_named_with_the_choices(url: str, scheme: str) -> N
         opened(url)
 
 
-@pytest.mark.parametrize("url", ["redis://:hunter2/x@host:6379", "redis://host?no_such_option=hunter2", "redis://host:hunter2"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hunter2/x@host:6379",
+        "redis://host?no_such_option=hunter2",
+        "redis://host:hunter2",
+        "redis+sentinel://:hunter2@host",
+        "redis+cluster://host?no_such=hunter2",
+    ],
+)
 def test_an_unusable_url_is_refused_without_quoting_it(url: str) -> None:
     """A mistyped password does not end in a log."""
     with pytest.raises(ConfigError, match="percent-encoded") as failure:
