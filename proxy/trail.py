@@ -14,7 +14,7 @@ import msgspec
 
 from proxy.effects import Offer
 from proxy.fingerprint import UNSEEN, Fingerprints, packed
-from proxy.models import Groundwork, Item, Request, Role, ToolCall, text_of
+from proxy.models import HOSTED, Groundwork, Item, Request, Role, ToolCall, text_of
 from proxy.outcomes import FAILED, VOID
 
 STOP_MARK = "[lastcall stop]"
@@ -37,7 +37,10 @@ class SeenCall(msgspec.Struct, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One assistant message. answer: its identity. item: where it stands. last_item: where its last result stands, -1 without one."""
+    """One assistant message. answer: its identity. item: where it stands. last_item: where the last result that the client brings stands.
+
+    -1: nowhere.
+    """
 
     answer: int
     calls: tuple[SeenCall, ...]
@@ -169,7 +172,7 @@ class Messages(Sequence[Message]):
         end = self._starts[at + 1] if at + 1 < len(self) else len(items)
         calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
         _match_results(calls, items, start + 1, max(end, 0))
-        last = next((index for index in range(end - 1, start, -1) if items[index].role is _TOOL), -1)
+        last = next((at for at in range(end - 1, start, -1) if items[at].role is _TOOL and items[at].kind != HOSTED), -1)
         return Message(self.answers[at], tuple(calls), start, last)
 
 

@@ -31,7 +31,7 @@ from proxy.dialects.raw_json import (
     whole,
 )
 from proxy.errors import BadRequest
-from proxy.models import Edits, Insert, Item, Request, Role
+from proxy.models import HOSTED, Edits, Insert, Item, Request, Role
 
 LEAST_THINKING = 1_024  # tokens: the least `budget_tokens` that the API takes
 _SYSTEM_PLACE = -1
@@ -164,7 +164,7 @@ def _hosted_items(blocks: Sequence[Block | UsualBlock], place: int) -> Iterator[
     for call, result, failed in hosted_of(blocks):
         yield Item(Role.ASSISTANT, b"", (call,), place=place)
         if result:
-            yield Item(Role.TOOL, result, (), None, failed, place)
+            yield Item(Role.TOOL, result, (), None, failed, place, HOSTED)
 
 
 def _result(block: Block | UsualBlock, place: int) -> Item:

@@ -47,7 +47,7 @@ from proxy.dialects.responses_items import (
     result_of,
 )
 from proxy.errors import BadRequest
-from proxy.models import Edits, Insert, Item, Reference, Request, Role, ToolCall
+from proxy.models import HOSTED, Edits, Insert, Item, Reference, Request, Role, ToolCall
 
 _INSTRUCTIONS = -1  # the place of the item that no list holds
 _OUTPUT_LIMIT = "max_output_tokens"
@@ -204,7 +204,7 @@ def _items(wire: Iterable[WireItem], refers: list[Reference], first: int = 0, be
 
 def _hosted_items(call: ToolCall, result: bytes, place: int, *, failed: bool) -> list[Item]:
     made = [Item(Role.ASSISTANT, b"", (call,), place=place)]
-    return [*made, Item(Role.TOOL, result, (), None, failed, place)] if result else made
+    return [*made, Item(Role.TOOL, result, (), None, failed, place, HOSTED)] if result else made
 
 
 def _tool_names(lists: Iterable[bytes]) -> list[str]:

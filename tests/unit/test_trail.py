@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from proxy.dialects import DIALECTS
 from proxy.fingerprint import Fingerprints
 from proxy.models import Item, Request, Role, ToolCall
 from proxy.trail import (
@@ -44,6 +45,24 @@ def test_an_empty_history() -> None:
     assert read(msgspec.structs.replace(request(), items=()), PRINTS).messages.answers == []
     empty = history(system=None)
     assert (empty.messages.answers, empty.users, empty.seed) == ([], (), 0)
+
+
+def test_a_result_inside_an_answer_is_no_place_for_more() -> None:
+    """What the provider ran itself has a result; text is only ever added to what the client brings."""
+    ran = {"type": "server_tool_use", "id": "s1", "name": "code_execution", "input": {"code": "1"}}
+    showed = {"type": "code_execution_tool_result", "tool_use_id": "s1", "content": {"stdout": "1"}}
+    turns = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [ran, showed, {"type": "text", "text": "It is 1."}]}]
+    messages = json.dumps({"model": "m", "messages": [*turns, turns[0]]}).encode()
+    run = {"type": "mcp_call", "server_label": "w", "name": "s", "arguments": "{}", "output": "1"}
+    items = json.dumps({"model": "m", "input": [turns[0], run, {"role": "assistant", "content": "It is 1."}, turns[0]]}).encode()
+
+    for path, body in (("/messages", messages), ("/responses", items)):
+        told = read(DIALECTS[path].parse(body), PRINTS)
+        assert [(bool(message.calls and message.calls[0].content), message.last_item) for message in told.messages] == [
+            (True, -1),
+            (False, -1),
+        ]
+        assert told.users[-1].item == 4
 
 
 def test_each_call_has_its_result() -> None:
