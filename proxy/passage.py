@@ -128,8 +128,8 @@ class Passage:
         if models is not None and not models["model"] and tenant.is_restricted:
             await self._list(way, tenant)
             return
-        if self._method == "GET" and _KEPT_ANSWER.fullmatch(path) and b"stream=" not in self._query:
-            await self._kept(way, tenant, body)
+        if self._method == "GET" and body is None and _KEPT_ANSWER.fullmatch(path) and b"stream=" not in self._query:
+            await self._kept(way, tenant)
             return
         fields = client.fields
         if metered:  # the answer is read, and the body was decoded
@@ -276,11 +276,11 @@ class Passage:
             response, body = await self._whole(way)
             await self._client.whole(response.status, response.headers, list_for(tenant, body))
 
-    async def _kept(self, way: Way, tenant: Tenant, asked: Body) -> None:
+    async def _kept(self, way: Way, tenant: Tenant) -> None:
         """An answer that was made in the background is read as it is handed on: what it asks for belongs to its session."""
         client = self._client
         async with client:
-            response, body = await self._whole(way, asked)
+            response, body = await self._whole(way)
             answer = DIALECTS["/responses"].read_answer(body)
             kept = _kept_of(body)
             if response.status == 200 and answer.id is not None and kept.background and _is_made(answer):
@@ -290,9 +290,9 @@ class Passage:
                 await self._set.sessions.learn(identity, policy, [answer.id, *hints.values()], answer)
             await client.whole(response.status, response.headers, body)
 
-    async def _whole(self, way: Way, asked: Body = None) -> tuple[Response, bytes]:
-        """The answer, and its bytes. asked: the client's body."""
-        response = await way.upstream.send(self._method, self._path, self._query, self._client.fields, asked, plain=True)
+    async def _whole(self, way: Way) -> tuple[Response, bytes]:
+        """The answer to a request without a body, and its bytes."""
+        response = await way.upstream.send(self._method, self._path, self._query, self._client.fields, None, plain=True)
         body = await response.read()
         self._status = response.status
         return response, body
