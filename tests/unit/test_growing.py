@@ -179,6 +179,8 @@ def test_an_answer_that_goes_on_is_read_with_its_beginning() -> None:
         [first, last, tools],
         [first, last, result],
         [first, last, result, call],
+        [first, last],
+        [first, last, {"type": "item_reference", "id": "msg_1"}],
     ):
         raw = body(RESPONSES, elements, {}, {})
         assert same(readings.read(counted, raw, "me"), RESPONSES.parse(raw))
