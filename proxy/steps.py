@@ -6,6 +6,7 @@ one brings its steps along (`Joined`), and a step stands as long as the record s
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from itertools import chain
 
 import msgspec
@@ -20,8 +21,9 @@ from proxy.trail import Entry, Messages, Step
 class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
 
-    nodes: what the record kept, from message `first` on; steps: what that made of them. older: steps of the messages before, which the
-    record has dropped: of their results nothing is known, but for what was found out again when their calls came back (found).
+    nodes: what the record kept then, from message `first` on: copies, since requests of other callers may write into the record before
+    the next of this one; steps: what that made of them. older: steps of the messages before, which the record has dropped: of their
+    results nothing is known, but for what was found out again when their calls came back (found).
     """
 
     first: int
@@ -79,14 +81,21 @@ def _renew(joined: Joined, messages: Messages, first: int, nodes: list[Node], ch
 
     changed: messages of which it says something else.
     """
-    past = joined.nodes[max(first - joined.first, 0) :]
-    same = first >= joined.first and nodes[: len(past)] == past
-    steps, made = joined.steps[first - joined.first :] if same else [], messages.made
+    made, begins = messages.made, first - joined.first
+    known, steps = (joined.nodes[begins:], joined.steps[begins:]) if begins >= 0 else ([], [])
     for at in changed:
         if first <= at < first + len(steps):
-            steps[at - first] = _step(made[at], nodes[at - first])
-    steps += [_step(made[first + at], nodes[at]) for at in range(len(steps), len(nodes))]
-    joined.first, joined.nodes, joined.steps = first, nodes, steps
+            known[at - first], steps[at - first] = _copy(nodes[at - first]), _step(made[at], nodes[at - first])
+    if nodes[: len(known)] != known:
+        known, steps = [], []
+    fresh = range(len(steps), len(nodes))
+    known += [_copy(nodes[at]) for at in fresh]
+    steps += [_step(made[first + at], nodes[at]) for at in fresh]
+    joined.first, joined.nodes, joined.steps = first, known, steps
+
+
+def _copy(node: Node) -> Node:
+    return msgspec.structs.replace(node, calls=[copy(kept) for kept in node.calls])
 
 
 def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node], set[int]]:

@@ -23,9 +23,9 @@ class Twice:
         self._readings = Readings()
         self.grown, self.alone = Recorded(), Recorded(warm=False)
 
-    def ask(self, *turns: Turn) -> None:
+    def ask(self, *turns: Turn, caller: str = "me") -> None:
         raw = body(*turns, system=LONG)
-        for session, asked in ((self.grown, self._readings.read(CHAT, raw, "me")), (self.alone, request(*turns, system=LONG))):
+        for session, asked in ((self.grown, self._readings.read(CHAT, raw, caller)), (self.alone, request(*turns, system=LONG))):
             session.take(asked, lane=0, named=True, retry=False, whole=False, busy=())
         assert self.grown.place.trail == self.alone.place.trail
         assert self.grown.data == self.alone.data
@@ -59,6 +59,15 @@ def test_steps_that_are_taken_over_are_those_that_would_be_made(seed: int) -> No
             session.ask(*turns[: end + 1])
             session.ask(*turns[:end])
             session.ask(*turns[:end], called("f", {"of": end}, "ok"))
+
+
+def test_what_another_key_of_the_team_found_out_is_seen() -> None:
+    """Each key's requests go on from its own, while both write into one record: neither overlooks what came with the other."""
+    dice, session = random.Random(4), Twice()
+    turns = [GO, *life(dice, 60)]
+
+    for end in range(1, len(turns)):
+        session.ask(*turns[: end + 1], caller=dice.choice(["mine", "yours"]))
 
 
 def test_calls_that_the_record_has_dropped_are_compared_when_they_come_back() -> None:
