@@ -40,13 +40,14 @@ class Waits(Generic[Waiting]):
         self._waiting.pop(one, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
         now = loop.time()
-        while self._waiting:
-            one, until = next(iter(self._waiting.items()))
-            if until > now:
-                break
-            del self._waiting[one]
-            self._due(one, now - until)
-        if self._waiting and self._timer is None:
-            self._timer = loop.call_later(max(next(iter(self._waiting.values())) - now, _SOON), self._look, loop)
+        try:
+            while self._waiting:
+                one, until = next(iter(self._waiting.items()))
+                if until > now:
+                    break
+                del self._waiting[one]
+                self._due(one, now - until)
+        finally:  # not before: one that begins anew in between is not the next
+            soonest = next(iter(self._waiting.values()), None)
+            self._timer = None if soonest is None else loop.call_later(max(soonest - now, _SOON), self._look, loop)

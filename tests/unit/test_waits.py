@@ -115,6 +115,66 @@ async def test_all_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timers == [60.0]
 
 
+class Timers:
+    """A loop's clock and timers, in the test's hand as long as nothing is awaited."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self._set: list[tuple[float, Callable[[], object]]] = []
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: self.now)
+        monkeypatch.setattr(loop, "call_later", self._later)
+
+    def _later(self, delay: float, callback: Callable[..., object], *given: object) -> object:
+        self._set.append((self.now + delay, lambda: callback(*given)))
+        return object()
+
+    def run(self) -> None:
+        """Runs the next timer at its time."""
+        self.now, callback = self._set.pop(0)
+        callback()
+
+
+async def test_one_that_begins_anew_does_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is due a moment later is told of then."""
+    told: list[tuple[str, float]] = []
+
+    def again(name: str, late: float) -> None:
+        told.append((name, late))
+        waits.begin(name)
+
+    with monkeypatch.context() as patched:
+        timers, waits = Timers(patched), Waits(10.0, again)
+        waits.begin("a")
+        timers.now = 1.0
+        waits.begin("b")
+        for _ in range(3):
+            timers.run()
+
+    assert told == [("a", 0.0), ("b", 0.0), ("a", 0.0)]
+
+
+async def test_a_fault_in_what_is_told_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are told of at the next look, which comes soon."""
+    told: list[str] = []
+
+    def faulty(name: str, _: float) -> None:
+        told.append(name)
+        if name == "a":
+            raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        timers, waits = Timers(patched), Waits(10.0, faulty)
+        for name in "ab":
+            waits.begin(name)
+        with pytest.raises(RuntimeError):
+            timers.run()
+        timers.run()
+
+    assert told == ["a", "b"]
+    assert timers.now < 10.1
+
+
 def test_what_waited_in_another_loop_is_forgotten() -> None:
     """A loop that has ended ends nobody's wait, and keeps none from ending in the next."""
     told = Told(1)
