@@ -7,13 +7,17 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects import DIALECTS
+from proxy.dialects import DIALECTS, Dialect
 from proxy.forwarding import Forwarder
 from proxy.models import Answer, Reason
 from proxy.policy import Ladder, Policy
 
-GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "chat"
-STREAMS = {path.stem: path.read_bytes() for path in sorted(GOLDEN.glob("*.sse"))}
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+STREAMS = {
+    f"{dialect.name}-{path.stem}": (dialect, path.read_bytes())
+    for dialect in DIALECTS.values()
+    for path in sorted((GOLDEN / dialect.name).glob("*.sse"))
+}
 ONE_CALL_IS_TOO_MANY = Policy(ladders={Reason.PARALLEL_REPEAT: Ladder(None, 1)})
 
 streams = st.sampled_from(sorted(STREAMS))
@@ -26,7 +30,7 @@ def cut(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 def follow(
-    chunks: list[bytes], *, policy: Policy | None = None, armed: bool, strip: bool = False, objects: bool = False
+    dialect: Dialect, chunks: list[bytes], *, policy: Policy | None = None, armed: bool, strip: bool = False, objects: bool = False
 ) -> tuple[bytes, bytes, bool, bool, bool, Answer]:
     out: list[bytes] = []
 
@@ -34,7 +38,7 @@ def follow(
         out.append(data)
 
     forwarder = Forwarder(
-        DIALECTS["/chat/completions"],
+        dialect,
         policy or Policy(),
         armed=armed,
         strip_usage=strip,
@@ -58,25 +62,28 @@ def follow(
 @given(streams, places, st.booleans())
 def test_no_chunking_changes_a_byte(name: str, places: list[int], armed: bool) -> None:
     """What went out and what is held are together the stream."""
-    out, held, *_ = follow(cut(STREAMS[name], places), armed=armed)
+    dialect, stream = STREAMS[name]
+    out, held, *_ = follow(dialect, cut(stream, places), armed=armed)
 
-    assert out + held == STREAMS[name]
+    assert out + held == stream
 
 
 @given(streams, places, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_no_chunking_changes_the_outcome(name: str, places: list[int], armed: bool, strip: bool, strict: bool, objects: bool) -> None:
     """Held, cut, stripped: all of it depends on the stream alone."""
     policy = ONE_CALL_IS_TOO_MANY if strict else Policy()
-    whole = follow([STREAMS[name]], policy=policy, armed=armed, strip=strip, objects=objects)
+    dialect, stream = STREAMS[name]
+    whole = follow(dialect, [stream], policy=policy, armed=armed, strip=strip, objects=objects)
 
-    assert follow(cut(STREAMS[name], places), policy=policy, armed=armed, strip=strip, objects=objects) == whole
+    assert follow(dialect, cut(stream, places), policy=policy, armed=armed, strip=strip, objects=objects) == whole
 
 
 @given(streams, places)
 def test_an_armed_stream_lets_no_call_out(name: str, places: list[int]) -> None:
     """Read by itself, what went out makes no call."""
-    out, *_ = follow(cut(STREAMS[name], places), armed=True)
-    reader = DIALECTS["/chat/completions"].reader()
+    dialect, stream = STREAMS[name]
+    out, *_ = follow(dialect, cut(stream, places), armed=True)
+    reader = dialect.reader()
     for event in out.split(b"\n\n"):
         reader.feed(event + b"\n\n")
 
