@@ -222,13 +222,19 @@ class Keys:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        self._begun: dict[bytes, blake2b] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
         self._named: dict[bytes, tuple[bytes, bytes, bytes]] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str) -> bytes:
-        data = [part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts]
-        framed = b"".join([b"%d:%b" % (len(part), part) for part in data])
-        return blake2b(framed, digest_size=16, key=self._secret, person=kind).digest()
+        begun = self._begun.get(kind)
+        if begun is None:
+            begun = self._begun[kind] = blake2b(digest_size=16, key=self._secret, person=kind)
+        keyed = begun.copy()
+        for part in parts:
+            data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+            keyed.update(b"%d:%b" % (len(data), data))
+        return keyed.digest()
 
     def secret_id(self) -> int:
         """Names the secret without giving it away."""

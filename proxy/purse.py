@@ -34,8 +34,10 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
     def reservation(self, lease: str, tag: int, request: Request, budgets: Budgets, identity: Identity, *, past: int = 0) -> Reservation:
         """The worst case of one call, for every ledger. lease, tag: as in `store.Reservation`. past: tokens read beside the request."""
         tighten = identity.tighten
-        caps = [cap for cap in (budgets.tokens, tighten.tokens) if cap is not None]
-        bound = estimate(request, min(caps) if caps else None)
+        limit = budgets.tokens
+        if tighten.tokens is not None:
+            limit = tighten.tokens if limit is None else min(limit, tighten.tokens)
+        bound = estimate(request, limit)
         if past:
             bound = msgspec.structs.replace(bound, attached=bound.attached + past)
         return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten, tier=request.tier)
@@ -60,24 +62,24 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         most = (0, 0) if self.price is None else bounds(self.price, read, tier)
         if beside:
             most = most[0] - (-beside * 1000 // read), most[1]
-        return Reservation(
-            lease=lease,
-            tag=tag,
-            body_bytes=body_bytes,
-            input_bound=bound.input_bound,
-            attached=bound.attached,
-            output=bound.output,
-            modest=bound.modest,
-            floor=bound.floor,
-            expires_in=LEASE_SECONDS,
-            ceilings=ceilings_of(budgets.steps, budgets.input, budgets.output, budgets.tokens, budgets.cost),
-            deadline=budgets.deadline,
-            tighten=ceilings_of(tighten.steps, None, None, tighten.tokens, tighten.cost),
-            tighten_deadline=tighten.deadline,
-            steps=self.steps,
-            input_price=most[0],
-            output_price=most[1],
-            accounts=self.accounts,
+        return Reservation(  # by place: so many names would cost more than all the rest here
+            lease,
+            tag,
+            body_bytes,
+            bound.input_bound,
+            bound.output,
+            bound.modest,
+            bound.floor,
+            LEASE_SECONDS,
+            ceilings_of(budgets.steps, budgets.input, budgets.output, budgets.tokens, budgets.cost),
+            budgets.deadline,
+            ceilings_of(tighten.steps, None, None, tighten.tokens, tighten.cost),
+            tighten.deadline,
+            bound.attached,
+            self.steps,
+            most[0],
+            most[1],
+            self.accounts,
         )
 
     def settlement(self, lease: str, usage: Usage, *, completed: bool, body_bytes: int, beside: int = 0) -> Settlement:

@@ -33,6 +33,7 @@ from proxy.tenants import Quota
 from proxy.trail import answer_identity, head_of, is_side, read
 
 _NO_QUOTA = Quota()
+_NOBODY, _UNREAD, _NOWHERE = Asker(), Record(0, 0), Place.nowhere()  # of a session until its record is at hand; nobody changes them
 _CONFLICTS = 16  # lost races in a row before a record is given up; settlements are never
 _LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
 _PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
@@ -143,9 +144,9 @@ class Sessions:
             history,
             prints,
             policy,
-            Asker(),
-            Record(0, 0),
-            Place.nowhere(),
+            _NOBODY,
+            _UNREAD,
+            _NOWHERE,
             key=key,
             label=name or "",
             scope=scope,
