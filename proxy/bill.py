@@ -24,6 +24,8 @@ from proxy.state import dump, load
 from proxy.store import Account, Listing, Opened, Reservation, Settlement, Store, shared
 from proxy.tenants import Quota, Tenant
 
+_CHARGED = b"charged"
+_REMEMBERED = 90 * 86_400.0  # seconds: longer than providers show what they did
 _BEYOND = 1 << 40  # bytes: a body of another kind than a session's others teaches it nothing, and is bounded by nothing that they taught
 
 
@@ -123,6 +125,30 @@ class Bills:
         bill.refused = spending_of(opened, bill.purse.accounts).refused
         bill.deadline = deadline_of(opened)
         bill.time_left = None if opened.ends_at is None else opened.ends_at - opened.now
+        return bill
+
+    async def once(self, tenant: Tenant, quota: Quota, price: Price | None, work: str, charge: Charge, usage: Usage) -> Bill | None:
+        """Charges a team for work that ended while nobody waited for it; None if that was done before. work: the provider's id of it.
+
+        The mark of having charged it stands in the store for three months. Who asks in the same instant settles the same lease, which
+        counts once. Raises `StoreUnavailable` only when the failure mode is closed; else nobody pays until somebody looks again.
+        """
+        try:
+            keys = Keys(await self._store.secret())
+            key = keys.work(tenant.name, work)
+            (seen,) = await self._store.peek([Account(key)])
+            if seen is not None and seen.record is not None:
+                return None
+            team = accounts_of((), keys.ledger(tenant.name), msgspec.structs.replace(quota, sessions=None))
+            bill = Bill(self, key, key.hex(), Purse(price, team, steps=0, model=tenant.label(charge.model), day=quota.day), charge)
+            settlement = bill.purse.settlement(bill.lease, usage, completed=False, body_bytes=0)
+            bill.usage, bill.cost = usage, settlement.cost
+            await self._store.commit(key, record=_CHARGED, version=0, settlements=[settlement], links=[], ttl=_REMEMBERED)
+        except StoreUnavailable as error:
+            self._failed(StoreOperation.COMMIT, error)
+            if self._closed:
+                raise
+            return None
         return bill
 
     async def _open(self, bill: Bill, payers: "_Payers") -> Opened:

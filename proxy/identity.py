@@ -270,6 +270,10 @@ class Keys:
         """The session, never seen by anybody, that makes a team's calls on routes that are not judged."""
         return self._key(b"till", team)
 
+    def work(self, team: str, work: str) -> bytes:
+        """Where it is kept that a team was charged for work that ended while nobody waited for it. work: the provider's id of it."""
+        return self._key(b"work", team, work)
+
     def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
         """The link of a whole line of answers, from the first user text on."""
         return self._key(b"chain", scope, packed([seed, *answers]))

@@ -28,6 +28,7 @@ _LONGEST_FILM, _USUAL_FILM = 20, 4  # seconds, where a request does not say
 _MOST_ASKED = 1 << 40  # tokens: no request means more, and sums stay whole numbers everywhere
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+_BATCH = re.compile(r"/batches/[^/]+")
 _FREE = re.compile(r".*/(?:count_tokens|input_tokens|cancel)", re.DOTALL)
 _STORED = re.compile(r"/(?:files|uploads|batches|messages/batches|vector_stores|containers|fine_tuning)(?:/.*)?", re.DOTALL)
 # A field's name, and its value behind at most eight more headers: however often a body repeats its beginning, reading stays linear.
@@ -80,6 +81,11 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
 def is_charged(method: str, path: str) -> bool:
     """Whether a request makes anything that costs: looking up, deleting, cancelling and counting do not. path: plain, behind /v1."""
     return method not in _READING and _FREE.fullmatch(path) is None
+
+
+def shows_work(method: str, path: str) -> bool:
+    """Whether an answer shows work that the provider did while nobody waited for it, and what it came to."""
+    return method == "GET" and _BATCH.fullmatch(path) is not None
 
 
 def is_stored(path: str) -> bool:
@@ -183,6 +189,34 @@ def _prompts(prompt: bytes) -> int:
 
 
 # ---- the answer
+
+
+class Work(msgspec.Struct, gc=False):
+    """What a provider says of a batch. id: its name of it; usage: as it stands there, of all of its lines."""
+
+    id: str = ""
+    status: str = ""
+    model: str = ""
+    usage: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def spent(self) -> Usage | None:
+        """What the work came to, in the rates of batches; None while it goes on, and where nothing is said of it."""
+        usage = _usage(bytes(self.usage), "batch") if self.id and self.status in _ENDED else None
+        return usage if usage is not None and usage.input_tokens + usage.output_tokens else None
+
+
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_WORK = msgspec.json.Decoder(Work)
+
+
+def work_of(body: bytes) -> Work:
+    """The batch that an answer shows; an empty one for any other answer."""
+    try:
+        return read(_WORK, body)
+    except (*UNREADABLE, UnicodeDecodeError):
+        return Work()
+
 
 _IN_OBJECT = re.compile(rb'["{}\[\]:,\n]')
 _IN_LIST = re.compile(rb'["{}\[\]]')

@@ -19,7 +19,7 @@ from proxy.events import UnjudgedEnded
 from proxy.exchange import Setting, Way
 from proxy.exchange.closing import JSON, NO_RETRY, retry_after
 from proxy.identity import Identity, Tighten, identify
-from proxy.metering import charge_of, is_charged, is_stored, models_named
+from proxy.metering import charge_of, is_charged, is_stored, models_named, shows_work, work_of
 from proxy.models import Action, Allowance, Answer, Notice, Reason
 from proxy.nudge import stopped_message, why_budget
 from proxy.policy import Mode
@@ -130,6 +130,9 @@ class Passage:
             return
         if self._method == "GET" and body is None and _KEPT_ANSWER.fullmatch(path) and b"stream=" not in self._query:
             await self._kept(way, tenant)
+            return
+        if tenant.name and tenant.other_endpoints is OtherEndpoints.CHARGE and shows_work(self._method, path):
+            await self._worked(way, tenant)
             return
         fields = client.fields
         if metered:  # the answer is read, and the body was decoded
@@ -289,6 +292,18 @@ class Passage:
                 policy = tenant.policy(answer.model or "")
                 await self._set.sessions.learn(identity, policy, [answer.id, *hints.values()], answer)
             await client.whole(response.status, response.headers, body)
+
+    async def _worked(self, way: Way, tenant: Tenant) -> None:
+        """A batch: what it came to is paid when it is first seen to have ended, and cannot be refused any more."""
+        async with self._client:
+            response, body = await self._whole(way)
+            work = work_of(body)
+            if response.status == 200 and (usage := work.spent) is not None:
+                charge, price = charge_of("", b"", ""), tenant.price(work.model, way.name)
+                quota = tenant.quota(self._set.wall())
+                named = msgspec.structs.replace(charge, model=work.model)
+                self._bill = await self._set.bills.once(tenant, quota, price, work.id, named, usage)
+            await self._client.whole(response.status, response.headers, body)
 
     async def _whole(self, way: Way) -> tuple[Response, bytes]:
         """The answer to a request without a body, and its bytes."""
