@@ -231,13 +231,14 @@ class Sessions:
         parent, tokens = session.keys.parent(session.identity), session.history.tokens
         session.line = self._family.guess(session.key, parent)
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
-        record = self._records.load(session.key, opened.record, session.keys.secret_id())
         known = session.keys.secret_id()
+        record = self._records.load(session.key, opened.record, known)
         line = tuple(record.line) if opened.record is not None else await self._family.first(self._store, session.key, parent, known)
         if line != session.line:  # another process has seen this session or its parent before
             await self._release(session)
             session.line, session.lease = line, self._new_id()
             session.opened = opened = await self._reserve(session)
+            record = load(opened.record, known)  # others may have written since
         self._family.remember(session.key, line)
         record.line = list(line)
         session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight, note=opened.note)

@@ -175,7 +175,6 @@ class _History:
 
 def _items(wire: Iterable[WireItem], refers: list[Reference], first: int = 0, before: int = 0) -> list[Item]:
     """refers: gets what is only named. first: place of the first element; before: how many items come before those of the list."""
-    """first: place of the first of them."""
     history = _History()
     items = history.items
     for place, item in enumerate(wire, first):

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from proxy.identity import Identity, Tighten
 from proxy.models import Choice, ToolCall
 from proxy.policy import Canonical, Policy, Scope
 from proxy.sessions import Session
-from tests.in_process import looping
-from tests.sessions import FIRST, LONG, LS, World, calls, says
+from proxy.state import load
+from proxy.store import Committed
+from tests.in_process import looping, request
+from tests.sessions import CHAT, ENOUGH, FIRST, LONG, LS, World, calls, says
 
 RANDOM_LS = ToolCall("call_9fJ2kQx81LbV", "ls", "{}")
 
@@ -321,3 +324,26 @@ async def test_tools_of_forgotten_secrets_are_let_go() -> None:
         await asyncio.sleep(0)
 
     assert 1 <= len(world.sessions._prints) <= 9
+
+
+async def test_nothing_is_lost_that_is_written_while_a_session_is_asked_for_again() -> None:
+    """A process that has not seen whose child a session is asks twice; what another wrote in between is in what it goes on from."""
+    world = World()
+    child, anyone = [Identity("key", "child", "header", None, False, Tighten(), parent=parent) for parent in ("parent", None)]
+    first = await world.sessions.open(child, CHAT.parse(request(FIRST)), ENOUGH)
+    await world.commit(first, says("hm"))
+    second = await world.sessions.open(child, CHAT.parse(request(FIRST)), ENOUGH)
+    commit, elsewhere = world.store.commit, world.process()
+
+    async def after_another(*given: Any, **members: Any) -> Committed:
+        world.store.commit = commit  # type: ignore[method-assign]
+        await world.commit(second, calls(LS))
+        return await commit(*given, **members)
+
+    world.store.commit = after_another  # type: ignore[method-assign]
+    later = await elsewhere.open(anyone, CHAT.parse(request(FIRST)), ENOUGH)
+    await world.commit(later, says("done"), sessions=elsewhere)
+
+    record = load(world.entry(later).record, later.keys.secret_id())
+    assert later.line == first.line != ()
+    assert [call for given in record.given for call in given.calls] == [later.prints.call(LS.name, LS.arguments)]
