@@ -65,6 +65,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 _GENERIC = (
     "x-session-id",
     "x-session-affinity",
+    "x-affinity",  # pi, on the API of Mistral
     "x-claude-code-session-id",
     "agent-session-id",
     "goose-session-id",

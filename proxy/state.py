@@ -198,6 +198,12 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     allowed: int = 0
 
 
+def is_sub_agent(lane: Lane, record: Record) -> bool:
+    """Whether a lane is the work of somebody whom the session's main line sent: by the client's name for it, else by its system text."""
+    main = next((other for other in record.lanes if other.main), None)
+    return not lane.main and (lane.name != 0 or (main is not None and main.head != lane.head))
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 

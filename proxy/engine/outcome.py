@@ -10,7 +10,7 @@ from proxy.fingerprint import UNSEEN
 from proxy.lanes import Place, asked_mark, tail_marks
 from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
-from proxy.state import LOST, Given, Nudge, Record, Relapse, Stop, name_index, noticed_mark
+from proxy.state import LOST, Given, Nudge, Record, Relapse, Stop, is_sub_agent, name_index, noticed_mark
 from proxy.trail import answer_identity
 from proxy.turns import cut_at_limit, goes_on, is_under_way, known_tools, said_mark, turn_of
 
@@ -83,8 +83,7 @@ def _write_stop(record: Record, place: Place, stop: Stop) -> NudgeOutcome | None
     for call in stop.calls:
         record.relapses = [relapse for relapse in record.relapses if relapse.call != call]
         record.relapses.append(Relapse(call, results.get(call, UNSEEN)))
-    main = next((other for other in record.lanes if other.main), None)
-    if not lane.main and (lane.name or (main is not None and main.head != lane.head)):
+    if is_sub_agent(lane, record):
         record.stopped += 1
     return NudgeOutcome.STOPPED
 

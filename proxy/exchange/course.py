@@ -13,6 +13,7 @@ from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall
 from proxy.policy import Mode
 from proxy.sessions import Session
+from proxy.state import is_sub_agent
 
 
 class Course(msgspec.Struct):
@@ -87,8 +88,8 @@ class Course(msgspec.Struct):
             fields.append((b"x-lastcall-repeat", _header_text(plan.repeat)))
         if session.opened is None:
             fields.append((b"x-lastcall-degraded", b"store"))
-        elif session.opened.fallen is not None:
-            fields.append((b"x-lastcall-child-stopped", session.opened.fallen.reason.encode()))
+        elif (reason := _stopped_below(session)) is not None:
+            fields.append((b"x-lastcall-child-stopped", reason.encode()))
         return fields
 
     def ended(
@@ -132,6 +133,19 @@ class Course(msgspec.Struct):
             avoided_tokens=0 if account.calls else usage_of(Answer(), session.request)[0].input_tokens,
             team=session.identity.team,
         )
+
+
+def _stopped_below(session: Session) -> str | None:
+    """Why a session below this one, or a sub-agent of its main line, was last stopped."""
+    assert session.opened is not None
+    if session.opened.fallen is not None:
+        return session.opened.fallen.reason
+    record = session.record
+    if len(record.lanes) < 2 or not session.place.lane.main:
+        return None
+    below = [lane for lane in record.lanes if lane.stop is not None and is_sub_agent(lane, record)]
+    last = max(below, key=lambda lane: lane.used, default=None)
+    return last.stop.reason if last is not None and last.stop is not None else None
 
 
 def _header_text(text: str) -> bytes:

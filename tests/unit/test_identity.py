@@ -72,6 +72,7 @@ def test_an_ambiguous_header_counts_where_it_is_said_twice() -> None:
         "x-portkey-trace-id",
         "x-session-id",
         "x-session-affinity",
+        "x-affinity",
         "x-claude-code-session-id",
         "agent-session-id",
         "goose-session-id",

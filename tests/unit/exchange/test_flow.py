@@ -347,3 +347,25 @@ async def test_a_conversation_of_many_exchanges_is_one_session() -> None:
     assert len(proxy.upstream.sent) == 6
     assert json.dumps(proxy.upstream.sent[-1].json).count("[lastcall] ") == 1
     assert proxy.ledger() == (6, 78, 0)
+
+
+@pytest.mark.parametrize(
+    ("sub_agent", "main"),
+    [
+        ({"user_agent": "codex_cli_rs/0.171.0", "thread_id": "t2", "x_codex_parent_thread_id": "t1"}, {"thread_id": "t1"}),
+        ({"user_agent": "claude-cli/2.1.197", "x_claude_code_agent_id": "a1"}, {}),
+    ],
+    ids=["codex", "claude code"],
+)
+async def test_the_main_line_is_told_why_a_sub_agent_was_stopped(sub_agent: dict[str, Any], main: dict[str, Any]) -> None:
+    """Where both share the session; the sub-agent itself is told of its own stop, and another one of nothing."""
+    client: dict[str, Any] = {"user_agent": sub_agent["user_agent"], "x_lastcall_session": "s"}
+    proxy = Proxy(answer("hi"), endless=True, policy=Policy(on_stop=OnStop.MESSAGE))
+    before = await proxy.ask(request(), **(client | main))
+    stopped = await proxy.ask(request(looping(5, task="look into it")), **(client | sub_agent))
+    after = await proxy.ask(request(), **(client | main))
+    beside = await proxy.ask(request([{"role": "user", "content": "something else"}]), **(client | {"x_lastcall_lane": "another"}))
+
+    assert stopped.headers["x-lastcall-action"] == "stop"
+    said = [one.headers.get("x-lastcall-child-stopped") for one in (before, stopped, after, beside)]
+    assert said == [None, None, "repeated_call", None]
