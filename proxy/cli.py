@@ -136,7 +136,7 @@ def demo(as_json: bool) -> None:
 @main.command("mock-upstream")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=4001, show_default=True, help="Port to listen on; 0 for any free one.")
-@click.option("--script", type=_FILE, help="What to answer, turn by turn; without it, always `git status`.")
+@click.option("--script", type=_FILE, help="What to answer, turn by turn; without it, the same call for ever.")
 def mock_upstream(host: str, port: int, script: Path | None) -> None:
     """Serve a scripted model endpoint to point an agent at."""
     from proxy import mock  # noqa: PLC0415 - see the module's docstring

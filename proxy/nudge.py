@@ -206,7 +206,10 @@ def _amount(budget: Allowance) -> str:
     """A limit in words: `50 steps a day`, `$12.5`, `5,000,000`."""
     number = f"{budget.limit:,.3f}".rstrip("0").rstrip(".")
     per = f" a {budget.per}" if budget.per else ""
-    return f"{'$' if budget.unit == 'cost' else ''}{number}{_THINGS.get(budget.unit, '')}{per}"
+    things = _THINGS.get(budget.unit, "")
+    if budget.limit == 1:
+        things = re.sub(r"s\b", "", things, count=1)
+    return f"{'$' if budget.unit == 'cost' else ''}{number}{things}{per}"
 
 
 def why_above(reason: Reason) -> str:

@@ -1,10 +1,12 @@
 """What a configuration amounts to, in words: what is in force, and what its author may not have meant. No secret is shown."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
-from proxy.config import Config, PolicyRules, TeamConfig, UpstreamConfig, is_loopback, masked
+from proxy.config import UNITS, Config, PolicyRules, TeamConfig, UpstreamConfig, is_loopback, masked
 from proxy.models import Reason
 from proxy.policy import Budgets, Ladder, Policy, layered, policy_of
+from proxy.prices import NANO_PER_DOLLAR
 
 
 def in_force(config: Config) -> dict[str, str]:
@@ -41,8 +43,12 @@ def _rungs(ladder: Ladder) -> str:
 
 
 def _limits(budgets: Budgets) -> str:
+    """All of a session's, the sides of its tokens where they are limited apart."""
     steps, tokens = (f"{limit:,}" if limit is not None else "unlimited" for limit in (budgets.steps, budgets.tokens))
-    return f"steps {steps}, tokens {tokens}, deadline {f'{budgets.deadline:g} s' if budgets.deadline is not None else 'none'}"
+    sides = "".join(f", {side} {limit:,}" for side, limit in (("input", budgets.input), ("output", budgets.output)) if limit is not None)
+    cost = f"${budgets.cost / NANO_PER_DOLLAR:,.12g}" if budgets.cost is not None else "unlimited"
+    deadline = f"{budgets.deadline:g} s" if budgets.deadline is not None else "none"
+    return f"steps {steps}, tokens {tokens}{sides}, cost {cost}, deadline {deadline}"
 
 
 def _team(team: TeamConfig, everybody: Policy) -> str:
@@ -51,7 +57,19 @@ def _team(team: TeamConfig, everybody: Policy) -> str:
     uses = f"models {' '.join(team.models)}, upstreams {upstreams}, other endpoints {team.other_endpoints}"
     policy = layered(everybody, team.policy)
     models = [f"model {glob}: {_differs(policy, layered(policy, layer))}" for glob, layer in team.policy.models.items()]
-    return "; ".join([f"{keys}, {uses}", _differs(everybody, policy), *models])
+    return "; ".join([", ".join([f"{keys}, {uses}", *_together(team)]), _differs(everybody, policy), *models])
+
+
+def _together(team: TeamConfig) -> Iterator[str]:
+    """What limits all sessions of a team together."""
+    for budget in team.budgets:
+        for unit in UNITS:
+            limit = getattr(budget, unit)
+            if limit is not None:
+                yield f"{f'${limit:,.12g}' if unit == 'cost_usd' else f'{limit:,} {unit}'} a {budget.per}"
+    for limit, things in ((team.concurrent_requests, "requests"), (team.concurrent_sessions, "sessions")):
+        if limit is not None:
+            yield f"{limit:,} {things} at once"
 
 
 def _differs(below: Policy, policy: Policy) -> str:
@@ -110,6 +128,9 @@ def _of_upstreams(config: Config) -> Iterator[str]:
                     yield f"upstreams.{name}: never reached, since {first} before it serves all that it does; put {name} first"
                 break
         earlier.append((name, upstream))
+        if not urlsplit(upstream.base_url).path.strip("/"):
+            bare = upstream.base_url.rstrip("/")
+            yield f"upstreams.{name}.base_url: {bare} has no version, so that calls go to {bare}/chat/completions; most want {bare}/v1"
         if not upstream.verify:
             yield f"upstreams.{name}.verify: false lets anybody on the way read keys and answers; name its authority in ca_file instead"
 

@@ -127,7 +127,10 @@ def _check_secrets(document: Document) -> None:
             case ("store", "url") | ("upstreams", str(), "proxy"):
                 found = _PASSWORD.finditer(scalar.raw)
                 if any(_VARIABLE_KEY.sub("", one["user"] or one["option"] or "") for one in found):
-                    document.add_fault(path, "a password must not stand in the file; take it from a variable, as in ://:${PASSWORD}@host")
+                    scheme = "redis" if path[0] == "store" else "http"
+                    document.add_fault(
+                        path, f"a password must not stand in the file; take it from a variable, as in {scheme}://user:${{PASSWORD}}@host"
+                    )
 
 
 def _bare(kind: Any) -> Any:

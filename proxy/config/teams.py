@@ -49,7 +49,7 @@ class TeamConfig(Section):
     budgets: Annotated[tuple[WindowBudget, ...], Field(strict=False)] = ()
     """What all its sessions together may spend in a window of the calendar."""
     concurrent_sessions: Limit | None = None
-    """Sessions with a call under way at once; null: no limit."""
+    """Sessions at once, each from its first call until five minutes after its last; null: no limit."""
     concurrent_requests: Limit | None = None
     """Calls under way at once; null: no limit."""
     other_endpoints: Literal["allow", "charge", "refuse"] = "charge"

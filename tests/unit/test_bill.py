@@ -67,7 +67,7 @@ async def test_a_used_up_budget_is_the_same_error_as_on_judged_routes() -> None:
     assert conversation.status == 400
     assert (conversation.json["error"]["code"], conversation.headers["x-should-retry"]) == ("lastcall_team_budget", "false")
     assert conversation.lastcall == {"action": "refuse", "reason": "team_budget"}
-    assert "the team's budget of 1 steps a day is used up" in conversation.json["error"]["message"]
+    assert "the team's budget of 1 step a day is used up" in conversation.json["error"]["message"]
     assert (len(served.upstream.sent), served.telemetry.unjudged[-1].status) == (1, 400)
     assert await spent(served) == (1, 8, 0, 8_000, 0)
 

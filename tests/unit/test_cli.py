@@ -192,7 +192,7 @@ def test_check_config_says_what_is_in_force() -> None:
     assert "upstream a: http://h/v1, a key from the environment, chat responses messages, models *" in result.stdout
     assert "detector repeated_call: nudge at 3, stop at 5" in result.stdout
     assert "cycle" not in result.stdout
-    assert "budgets: steps 9, tokens unlimited, deadline none" in result.stdout
+    assert "budgets: steps 9, tokens unlimited, cost unlimited, deadline none" in result.stdout
     assert "very-secret" not in result.output
 
 

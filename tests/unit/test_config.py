@@ -266,6 +266,19 @@ def test_a_secret_in_the_file_is_never_shown(text: str) -> None:
     assert KEY not in "\n".join(faults(text))
 
 
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        (f"store: {{url: 'redis://:{KEY}@h'}}", "redis://user:${PASSWORD}@host"),
+        (f"upstreams: {{a: {{base_url: 'http://h', proxy: 'http://u:{KEY}@p'}}}}", "http://user:${PASSWORD}@host"),
+    ],
+)
+def test_a_password_in_the_file_is_told_how_to_come_in(text: str, instead: str) -> None:
+    """As a URL that can be copied."""
+    (fault,) = faults(text)
+    assert fault.partition("take it from a variable, as in ")[2].startswith(instead)
+
+
 def test_a_password_from_a_variable_is_accepted_and_out_of_sight() -> None:
     """In part or whole."""
     for text, env in (("redis://:${P}@h", {"P": KEY}), ("${URL}", {"URL": f"redis://u:{KEY}@h"})):

@@ -188,6 +188,7 @@ def budget(unit: str, limit: float, *, scope: str = "session", per: str = "", sp
     ("allowed", "words"),
     [
         (budget("steps", 50), "this session's budget of 50 steps is used up"),
+        (budget("steps", 1), "this session's budget of 1 step is used up"),
         (budget("steps", 0), "this session's budget of 0 steps is used up"),
         (budget("steps", 500), "this session's budget of steps is used up"),
         (budget("steps", 50, scope="team", per="day"), "the team's budget of 50 steps a day is used up"),

@@ -41,11 +41,33 @@ teams:
 
     assert told["team red"] == (
         "2 keys, models gpt-* o3, upstreams default, other endpoints refuse; "
-        "on stop error, budgets steps 40, tokens unlimited, deadline none, repeated_call off, cycle nudge at 3, stop at 4; "
+        "on stop error, budgets steps 40, tokens unlimited, cost unlimited, deadline none, repeated_call off, cycle nudge at 3, stop at 4; "
         "model o3: mode observe, tool t exempt; model gpt-4: the same rules"
     )
     assert told["team blue"] == "1 key, models *, upstreams all, other endpoints charge; the same rules"
     assert HASH.removeprefix("sha256:") not in str(told)
+
+
+def test_every_limit_is_told() -> None:
+    """Of a session: money and the sides of its tokens too. Of a team: what its sessions share."""
+    told = rows(
+        f"""
+policy: {{budgets: {{tokens: {{input: 1000, output: 0, total: 5000}}, cost_usd: 1200.5, deadline: 5}}}}
+prices: {{"*": {{input: 1, output: 1}}}}
+teams:
+  red:
+    {RED}
+    budgets: [{{tokens: 5000, steps: 0, per: day}}, {{cost_usd: 0.25, input: 7, output: 8, per: month}}]
+    concurrent_requests: 2
+    concurrent_sessions: 0
+"""
+    )
+
+    assert told["budgets"] == "steps unlimited, tokens 5,000, input 1,000, output 0, cost $1,200.5, deadline 5 s"
+    assert told["team red"] == (
+        "1 key, models *, upstreams all, other endpoints charge, 0 steps a day, 5,000 tokens a day, 7 input a month, 8 output a month, "
+        "$0.25 a month, 2 requests at once, 0 sessions at once; the same rules"
+    )
 
 
 def test_rules_for_a_model_are_told() -> None:
@@ -90,6 +112,7 @@ def test_nothing_is_said_where_nothing_surprises(text: str) -> None:
             f"{KEYED}teams: {{red: {{{RED}}}, blue: {{{BLUE}, other_endpoints: refuse}}}}",
             "upstreams.a: teams share its key, so red and blue may list and read what the provider keeps for the other",
         ),
+        ("upstreams: {a: {base_url: 'http://h:8000'}}", "upstreams.a.base_url: http://h:8000 has no version, so that calls go to "),
         ("upstreams: {a: {base_url: 'https://h/v1', verify: false}}", "upstreams.a.verify: false lets anybody on the way"),
         ("server: {admin_port: 4001}", "server.admin_port: 4001 serves nothing without server.admin_key"),
         (
