@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Literal, TypeVar
 from urllib.error import HTTPError, URLError
@@ -19,6 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 KEY_VARIABLE = "LASTCALL_ADMIN_KEY"
+_REFUSED_KEY = f"the key in {KEY_VARIABLE} is not the one of this Lastcall's server.admin_key"
 _PATIENCE = 30.0  # seconds
 _PAGE = 200
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -48,7 +50,8 @@ class Client:
             with urlopen(request, timeout=_PATIENCE) as answer:
                 return str(answer.read().decode())
         except HTTPError as error:
-            raise Refused(_reason(error)) from None
+            with error:
+                raise Refused(_REFUSED_KEY if error.code == HTTPStatus.UNAUTHORIZED else _reason(error)) from None
         except (URLError, OSError, HTTPException) as error:
             cause = getattr(error, "reason", None) or type(error).__name__
             raise click.UsageError(f"no answer from {self._url}: {cause}; say where Lastcall listens with --url") from None

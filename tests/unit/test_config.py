@@ -266,17 +266,10 @@ def test_a_secret_in_the_file_is_never_shown(text: str) -> None:
     assert KEY not in "\n".join(faults(text))
 
 
-@pytest.mark.parametrize(
-    ("text", "instead"),
-    [
-        (f"store: {{url: 'redis://:{KEY}@h'}}", "redis://user:${PASSWORD}@host"),
-        (f"upstreams: {{a: {{base_url: 'http://h', proxy: 'http://u:{KEY}@p'}}}}", "http://user:${PASSWORD}@host"),
-    ],
-)
-def test_a_password_in_the_file_is_told_how_to_come_in(text: str, instead: str) -> None:
+def test_a_password_in_the_file_is_told_how_to_come_in() -> None:
     """As a URL that can be copied."""
-    (fault,) = faults(text)
-    assert fault.partition("take it from a variable, as in ")[2].startswith(instead)
+    (fault,) = faults(f"store: {{url: 'redis://:{KEY}@h'}}")
+    assert "as in redis://user:${PASSWORD}@host" in fault
 
 
 def test_a_password_from_a_variable_is_accepted_and_out_of_sight() -> None:

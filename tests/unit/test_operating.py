@@ -165,6 +165,13 @@ def test_wrong_usage_is_said(arguments: tuple[str, ...], key: str, said: str) ->
     assert KEY not in result.stderr
 
 
+def test_a_wrong_key_is_said_by_where_it_came_from(lastcall: str) -> None:
+    """Exit status 1, the variable's name, and nothing of the key."""
+    result = command("sessions", "list", url=lastcall, key="wrong-key")
+
+    assert (result.exit_code, "LASTCALL_ADMIN_KEY" in result.stderr, "wrong-key" in result.stderr) == (1, True, False)
+
+
 def test_a_server_of_another_kind_is_told_apart() -> None:
     """Its refusal is no JSON of ours."""
 
