@@ -229,7 +229,7 @@ class Calls:
 
 def is_stream(response: Response) -> bool:
     """Whether an answer is a stream of events, whatever was asked for."""
-    return any(name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in response.headers)
+    return any([value.lower().startswith(b"text/event-stream") for name, value in response.headers if name == b"content-type"])
 
 
 def _kind_of(error: UpstreamFailed) -> UpstreamError:

@@ -161,7 +161,7 @@ class Sessions:
         )
         try:
             shared(secret)
-            by_passage = await self._locate(session, tenant)
+            by_passage = name is None and await self._locate(session, tenant)
             await self._open(session)
             await self._correct(session, tenant, by_passage)
         except StoreUnavailable as error:
@@ -199,9 +199,7 @@ class Sessions:
         return tools
 
     async def _locate(self, session: Session, tenant: bytes) -> bool:
-        """Sets the session's key; whether it was only found by a passage of an answer, which the record must confirm."""
-        if session.named:
-            return False
+        """Sets the key of a nameless session; whether it was only found by a passage of an answer, which the record must confirm."""
         links = _links_of(session)
         by_passage = not links
         if by_passage:

@@ -208,7 +208,7 @@ class Book:
             told = tuple([Standing(one.ceiling, one.spent, one.held, place) for one in asked])
             return Grant(step, bound, told, deadline, ends, refused, None, None, None, self.stop)
         granted = wanted.output if output is None else output
-        standings, last = _granted(asked, granted, wanted.floor, place)
+        standings, last = _granted(asked, granted, wanted.floor, place) if asked else ((), None)
         cost = _priced(bound, wanted.input_price) + _priced(granted, wanted.output_price)
         lease = Lease(now + wanted.expires_in, wanted.tag if account is None else None, Hold(wanted.steps, bound, granted, cost))
         if self.windows:
@@ -280,8 +280,7 @@ class Book:
         """What says no first, an operator, the deadline, the ceilings in their order; else the output that they leave room for."""
         if self.amended is not None and self.amended.mark:
             return Refusal(Kind.OPERATOR, 0, 0, account=place, mark=self.amended.mark), None
-        elapsed = max(now - self.started_at, 0)
-        if deadline is not None and elapsed >= deadline:
+        if deadline is not None and (elapsed := max(now - self.started_at, 0)) >= deadline:
             return Refusal(Kind.DEADLINE, deadline, elapsed, account=place), None
         output: int | None = None
         for one in asked:
@@ -322,7 +321,8 @@ class Book:
 
     def _take(self, name: str, lease: Lease) -> None:
         self.leases[name] = lease
-        self.soonest = min(self.soonest, lease.expires)
+        if lease.expires < self.soonest:
+            self.soonest = lease.expires
         self.life.take(lease.hold)
         if lease.windows:
             for stretch in self._known(lease.windows):
@@ -349,8 +349,11 @@ class Book:
     def learn(self, settlement: Settlement) -> None:
         """What a call of the session's own says of its next ones, and of its run."""
         if settlement.body_bytes > 0:
-            self.ratio = max(self.ratio, settlement.input_tokens / settlement.body_bytes)
-            self.known = max(self.known, settlement.body_bytes)
+            ratio = settlement.input_tokens / settlement.body_bytes
+            if ratio > self.ratio:
+                self.ratio = ratio
+            if settlement.body_bytes > self.known:
+                self.known = settlement.body_bytes
         if settlement.stop is not None:
             self.stop = settlement.stop
 

@@ -250,16 +250,17 @@ class MemoryStore:
         return True
 
     def _link(self, session: bytes, entry: _Session, links: Sequence[bytes]) -> None:
-        before = entry.weight
+        before = len(entry.links)
         for link in links:
             if self._links.get(link) != session:
                 self._links[link] = session
                 entry.links.append(link)
-        for link in entry.links[:-_LINKS_PER_SESSION]:
-            if self._links.get(link) == session:
-                del self._links[link]
-        del entry.links[:-_LINKS_PER_SESSION]
-        self._bytes += entry.weight - before
+        if len(entry.links) > _LINKS_PER_SESSION:
+            for link in entry.links[:-_LINKS_PER_SESSION]:
+                if self._links.get(link) == session:
+                    del self._links[link]
+            del entry.links[:-_LINKS_PER_SESSION]
+        self._bytes += _LINK_BYTES * (len(entry.links) - before)
 
     def _replace(self, entry: _Session, record: bytes | None, version: int) -> Committed:
         if record is None:

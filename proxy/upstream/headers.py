@@ -8,6 +8,7 @@ before, the answer is decoded on arrival) and no length holds.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -30,7 +31,7 @@ _HOP = frozenset(
 # Said to this server and about this connection: the client library says its own. Cookies belong to the origin that set them, which is
 # never the upstream; where a client's traffic came from is the operator's business.
 _TO_THIS_SERVER = frozenset({b"host", b"content-length", b"expect", b"cookie", b"forwarded", b"x-real-ip"})
-_NEVER_UPSTREAM = (b"x-lastcall-", b"x-forwarded-")
+_NEVER_UPSTREAM = b"x-forwarded-"
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _CODINGS = frozenset({b"accept-encoding", b"content-encoding"})
 
@@ -42,6 +43,7 @@ _SPOKEN_HERE = b"x-lastcall-"
 _UNDONE_CODINGS = frozenset({b"gzip", b"deflate", b"br", b"zstd"})
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MOST_NAMES = 256  # remembered: clients and upstreams send the same few with every message
 _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
 
 _NONE: frozenset[bytes] = frozenset()
@@ -67,19 +69,18 @@ def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer
     With an `api_key` it takes the place of the client's credentials: as a bearer token, or in `x-api-key`. Content-Length and Host are
     left to the client library.
     """
-    drops = _REQUEST_DROPS[api_key is not None, plain]
+    keyed = api_key is not None
     named: set[bytes] = set()
     kept: list[tuple[str, str]] = []
-    for name, value in _carriable(headers):
-        lower = name.lower()
-        if lower in drops:
-            if lower == b"connection":
-                named.update(_tokens(value))
-        elif not lower.startswith(_NEVER_UPSTREAM):
+    for name, value in _with_fit_values(headers):
+        passing = _passing(name, keyed, plain)
+        if passing is not None:
             try:
-                kept.append((name.decode(), value.decode()))
+                kept.append((passing, value.decode()))
             except UnicodeDecodeError:
                 continue
+        elif name.lower() == b"connection":
+            named.update(_tokens(value))
     if named:
         kept = [(name, value) for name, value in kept if name.lower().encode() not in named]
     if plain:
@@ -98,13 +99,12 @@ def to_client(headers: RawHeaders, *, plain: bool, bodiless: bool = False) -> li
     drops = _RESPONSE_DROPS[plain, bodiless]
     named: set[bytes] = set()
     kept: list[tuple[bytes, bytes]] = []
-    for name, value in _carriable(headers):
-        lower = name.lower()
-        if lower in drops and (lower != b"content-encoding" or value.lower() in _UNDONE_CODINGS):
-            if lower == b"connection":
-                named.update(_tokens(value))
-        elif not lower.startswith(_SPOKEN_HERE):
+    for name, value in _with_fit_values(headers):
+        lower = _lowered(name)
+        if lower not in drops or (lower == b"content-encoding" and value.lower() not in _UNDONE_CODINGS):
             kept.append((lower, value))
+        elif lower == b"connection":
+            named.update(_tokens(value))
     return [field for field in kept if field[0] not in named] if named else kept
 
 
@@ -116,16 +116,28 @@ def declared_length(headers: RawHeaders) -> str | None:
     return None
 
 
-def _carriable(headers: RawHeaders) -> RawHeaders:
-    """The fields with fit names and values. Looked at together first: nearly always all of them are."""
-    if _are_fit(b"".join([name for name, _ in headers]), b"".join([value for _, value in headers])):
-        return headers
-    return [(name, value) for name, value in headers if _are_fit(name, value)]
+@lru_cache(_MOST_NAMES)
+def _passing(name: bytes, keyed: bool, plain: bool) -> str | None:
+    """A request field's name as it goes on, None for a field that does not."""
+    lower = _lowered(name)
+    return None if lower in _REQUEST_DROPS[keyed, plain] or lower.startswith(_NEVER_UPSTREAM) else name.decode()
 
 
-def _are_fit(names: bytes, values: bytes) -> bool:
+@lru_cache(_MOST_NAMES)
+def _lowered(name: bytes) -> bytes:
+    """A name in lower case, b"" for one that crosses in neither direction."""
+    lower = name.lower()
     # `translate` takes characters out at C speed: all of a name's must be allowed ones, none of a value's a control character.
-    return not names.translate(None, _TOKEN) and len(values.translate(None, _CONTROLS)) == len(values)
+    return b"" if name.translate(None, _TOKEN) or lower.startswith(_SPOKEN_HERE) else lower
+
+
+def _with_fit_values(headers: RawHeaders) -> RawHeaders:
+    """The fields whose values fit. Looked at together first: nearly always all of them do."""
+    return headers if _is_fit(b"".join([value for _, value in headers])) else [field for field in headers if _is_fit(field[1])]
+
+
+def _is_fit(value: bytes) -> bool:
+    return len(value.translate(None, _CONTROLS)) == len(value)
 
 
 def _tokens(connection: bytes) -> set[bytes]:
