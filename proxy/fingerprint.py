@@ -23,7 +23,7 @@ UNSEEN = 0  # the hash of a result that has not arrived
 
 _DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool comes near
 _EXACT_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,200})")
-_CACHE_SIZE = 32_768
+_CACHE_SIZE = 8_192  # of each kind: what the sessions under way say again in their next requests
 _Key = TypeVar("_Key", int, bytes)
 _Value = TypeVar("_Value")
 _LONG = 32_768  # results over this many characters are normalised at both ends only

@@ -197,12 +197,14 @@ async def test_a_ceiling_holds_in_one_process(
         await crowd.rush(count)
         at_once = books.tokens
         await upstream.until(lambda: len(upstream.broken_off) == crowd.tally["left"])
-        await Crowd(crowded, proxy.v1, count, session=session).exhaust(books)
+        async with asyncio.timeout(20):
+            while books.tokens <= LIMITS[count] - 600:  # what was made for clients that left is settled a little after them
+                await Crowd(crowded, proxy.v1, count, session=session).exhaust(books)
+                await asyncio.sleep(0.05)
 
     assert sum(crowd.tally.values()) == count
     assert crowd.tally["refused"] > 0 < crowd.tally["ok"]
     assert 0 < at_once <= books.tokens <= LIMITS[count]
-    assert books.tokens > LIMITS[count] - 600
 
 
 async def test_a_ceiling_holds_across_workers(upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, server: Server) -> None:
