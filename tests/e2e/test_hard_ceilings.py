@@ -243,36 +243,39 @@ async def test_a_sessions_ceiling_holds_on_every_route(
     assert limit - 700 < books.tokens <= limit
 
 
+@pytest.mark.parametrize(("count", "session"), [(10, None), (100, "one"), (100, None), (500, None)])
 async def test_a_killed_replica_and_a_store_that_starts_again(
-    upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, server: Server
+    upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, server: Server, count: int, session: str | None
 ) -> None:
     """No settlement is lost or counted twice. What the dead one's calls held is void within a minute."""
-    rules = config({100: 60_000}, **CLOSED)
+    rules = config({100: 1_000_000}, **CLOSED)
+    lost = count // 5
+    served_well = count - lost
     with (
         process(upstream.url, *FOUR, server.url, config=rules) as served,
         process(upstream.url, "--store", server.url, config=rules) as dying,
     ):
         async with looking(server.url) as ledgers:
             books.gate.clear()
-            alive, dead = Crowd(crowded, served.v1, 100), Crowd(crowded, dying.v1, 100)
-            under_way = asyncio.gather(alive.rush(40, ("whole", "streamed")), dead.rush(10, ("whole", "streamed")))
-            await upstream.until(lambda: len(upstream.asked) == 50)
+            alive, dead = (Crowd(crowded, proxy.v1, 100, session=session) for proxy in (served, dying))
+            under_way = asyncio.gather(alive.rush(served_well, ("whole", "streamed")), dead.rush(lost, ("whole", "streamed")))
+            await upstream.until(lambda: len(upstream.asked) == count, within=30)
             dying.kill()
-            await upstream.until(lambda: len(upstream.broken_off) == 10)
+            await upstream.until(lambda: len(upstream.broken_off) == lost)
             await asyncio.to_thread(server.restart)
             books.gate.set()
             await under_way
 
             async with asyncio.timeout(20):
-                while (found := await ledgers.team(100)).calls > 10:  # noqa: ASYNC110 - the store tells nobody
+                while (found := await ledgers.team(100)).calls > lost:  # noqa: ASYNC110 - the store tells nobody
                     await asyncio.sleep(0.05)
     with redis.Redis.from_url(server.url) as client:
         expiries = [until for key in client.keys("lastcall:*:leases") for _, until in client.zrange(key, 0, -1, withscores=True)]
         seconds, _ = client.time()
 
-    assert (alive.tally["ok"], dead.tally["failed"], books.calls) == (40, 10, 40)
-    assert (found.ledger.tokens, found.calls) == (books.tokens, 10)
-    assert len(expiries) == 20  # each in its session's ledger and in the team's
+    assert (alive.tally["ok"], dead.tally["failed"], books.calls) == (served_well, lost, served_well)
+    assert (found.ledger.tokens, found.calls) == (books.tokens, lost)
+    assert len(expiries) == 2 * lost  # each in its session's ledger and in the team's
     assert all(until <= seconds + 61 for until in expiries)
 
 
