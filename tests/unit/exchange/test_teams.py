@@ -92,7 +92,7 @@ async def test_too_many_at_once_is_told_to_come_again(limit: str, session: str, 
     assert (refused[0].lastcall["action"], refused[0].lastcall["reason"]) == ("refuse", "team_budget")
     error = refused[0].json["error"]
     assert (error["type"], error["code"]) == ("rate_limit_error", "lastcall_team_budget")
-    assert f"limit of 1 {limit} at once is reached. Try again when others have ended." in error["message"]
+    assert f"limit of 1 {limit.removesuffix('s')} at once is reached. Try again when others have ended." in error["message"]
     assert (served.status, served.lastcall["action"]) == (200, "allow")
     assert all(not entry.book.stop for entry in proxy.store._sessions.values())
 
