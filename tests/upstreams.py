@@ -130,6 +130,18 @@ def _call(name: str, arguments: str) -> dict[str, Any]:
     return {"id": f"call_{uuid.uuid4().hex[:16]}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
+def halting(go_on: asyncio.Event, says: Says = DONE) -> Model:
+    """A model whose stream stops after its first three events until it may go on."""
+
+    async def waiting(asked: Asked) -> AsyncIterator[bytes]:
+        parts = chunks(says, asked)
+        yield b"".join(parts[:3])
+        await go_on.wait()
+        yield b"".join(parts[3:])
+
+    return lambda asked: Reply(waiting(asked), headers=STREAM)
+
+
 @dataclass
 class Upstream:
     """The endpoint. asked: every request; sent: the body bytes of every answer, in the same order.

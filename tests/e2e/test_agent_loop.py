@@ -15,7 +15,7 @@ import pytest
 
 from tests.agents import Agent, Turn
 from tests.running import running
-from tests.upstreams import DONE, READ_A, STREAM, Asked, Cut, Model, Reply, Says, Upstream, chunks, looping, saying
+from tests.upstreams import DONE, READ_A, STREAM, Asked, Cut, Model, Reply, Says, Upstream, chunks, halting, looping, saying
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 MARKUP = Says('<tool_call>{"name": "read_file", "arguments": {"path": "a.txt"}}</tool_call>')
@@ -359,14 +359,7 @@ async def test_text_before_the_stopped_call_is_kept(upstream: Upstream, http: ai
 async def test_pieces_of_the_upstream_arrive_before_the_stream_ends(upstream: Upstream, http: aiohttp.ClientSession) -> None:
     """A stream is forwarded as it comes."""
     go_on = asyncio.Event()
-
-    async def waiting(asked: Asked) -> AsyncIterator[bytes]:
-        parts = chunks(DONE, asked)
-        yield b"".join(parts[:3])
-        await go_on.wait()
-        yield b"".join(parts[3:])
-
-    upstream.model = lambda asked: Reply(waiting(asked), headers=STREAM)
+    upstream.model = halting(go_on)
     async with running(upstream.url) as proxy:
         agent = Agent(http, proxy.v1, stream=True)
         async with http.post(f"{proxy.v1}/chat/completions", data=agent.payload(), headers=agent.headers) as response:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -11,21 +10,14 @@ import pytest
 from tests.agents import Agent, turn_of
 from tests.running import Process, process
 from tests.servers import free_port
-from tests.upstreams import DONE, STREAM, Asked, Reply, Upstream, chunks
+from tests.upstreams import DONE, Upstream, halting
 
 
 @pytest.mark.parametrize("layout", ["one", "workers", "metrics_port"])
 async def test_a_stream_under_way_is_drained(upstream: Upstream, http: aiohttp.ClientSession, redis_url: str, layout: str) -> None:
     """After SIGTERM no request is taken any more, the stream goes on to its end, then the processes are gone."""
     go_on = asyncio.Event()
-
-    async def waiting(asked: Asked) -> AsyncIterator[bytes]:
-        parts = chunks(DONE, asked)
-        yield b"".join(parts[:3])
-        await go_on.wait()
-        yield b"".join(parts[3:])
-
-    upstream.model = lambda asked: Reply(waiting(asked), headers=STREAM)
+    upstream.model = halting(go_on)
     options = ("--store", redis_url, "--workers", "2") if layout == "workers" else ()
     config = f"server: {{metrics_port: {free_port()}}}" if layout == "metrics_port" else "{}"
     with process(upstream.url, *options, config=config) as served:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from tests.agents import Agent
 from tests.e2e.test_metrics import samples
 from tests.running import Process, process
 from tests.servers import free_port
-from tests.upstreams import DONE, STREAM, Asked, Reply, Upstream, chunks, saying
+from tests.upstreams import DONE, Upstream, halting, saying
 
 KEY = "operators-key"
 
@@ -112,14 +112,7 @@ async def test_every_worker_serves_the_operator_and_obeys_what_another_was_told(
 async def test_workers_end_with_their_supervisor(upstream: Upstream, http: aiohttp.ClientSession, served: Served) -> None:
     """However it ended: streams under way go on to their end, and then the ports are free for whoever starts it again."""
     go_on = asyncio.Event()
-
-    async def waiting(asked: Asked) -> AsyncIterator[bytes]:
-        parts = chunks(DONE, asked)
-        yield b"".join(parts[:3])
-        await go_on.wait()
-        yield b"".join(parts[3:])
-
-    upstream.model = lambda asked: Reply(waiting(asked), headers=STREAM)
+    upstream.model = halting(go_on)
     team = {"x-lastcall-key": "lc-red", "x-lastcall-session": f"s-{uuid.uuid4()}"}
     agent = Agent(http, served.process.v1, stream=True, headers=team)
     await served.operate(http, "POST", f"/teams/{served.team}/raise", json={"steps": 9})
