@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
+from proxy.events import StoreChanged
 from proxy.store import Store, open_store
 from tests.layouts import Cluster, Sentinels, redis_behind_sentinels, redis_cluster
 from tests.servers import Server
@@ -22,6 +23,12 @@ KINDS: dict[str, Callable[[], AbstractContextManager[Started]]] = {
     "sentinels": redis_behind_sentinels,
     "cluster": redis_cluster,
 }
+
+
+@pytest.fixture
+def changes() -> list[StoreChanged]:
+    """What a guarded store has told."""
+    return []
 
 
 @pytest.fixture(scope="session")

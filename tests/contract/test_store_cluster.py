@@ -28,11 +28,6 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def changes() -> list[StoreChanged]:
-    return []
-
-
-@pytest.fixture
 async def store(cluster: Cluster, changes: list[StoreChanged]) -> AsyncIterator[GuardedStore]:
     """As the proxy has it."""
     opened = guarded(cluster.url, changes)

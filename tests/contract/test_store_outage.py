@@ -42,11 +42,6 @@ async def store(server: Server) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def changes() -> list[StoreChanged]:
-    return []
-
-
-@pytest.fixture
 async def guarded(server: Server, changes: list[StoreChanged]) -> AsyncIterator[GuardedStore]:
     """Asks a store that is away every 10 ms, with a deadline far above what a working server needs here."""
     store = GuardedStore(

@@ -38,11 +38,6 @@ async def store(group: Sentinels) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def changes() -> list[StoreChanged]:
-    return []
-
-
-@pytest.fixture
 async def guarded(group: Sentinels, changes: list[StoreChanged]) -> AsyncIterator[GuardedStore]:
     """As the proxy has it."""
     store = GuardedStore(
