@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 import msgspec
 
+from proxy.budgets import Estimate
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreFailed, StoreOperation
 from proxy.family import Family, Line
 from proxy.identity import Identity, Keys
 from proxy.leases import Leases
-from proxy.metering import Charge, Meter, amounts_of, cost_of
+from proxy.metering import Charge, Meter, Work, amounts_of, cost_of
 from proxy.models import Allowance, Usage
 from proxy.policy import Budgets
 from proxy.prices import Price, unit_cost
@@ -25,6 +26,7 @@ from proxy.store import Account, Listing, Opened, Reservation, Settlement, Store
 from proxy.tenants import Quota, Tenant
 
 _CHARGED = b"charged"
+_UNBOUNDED = Estimate(0, 0, 0, 0, 0)  # of what was done already, nothing is reserved
 _REMEMBERED = 90 * 86_400.0  # seconds: longer than providers show what they did
 _BEYOND = 1 << 40  # bytes: a body of another kind than a session's others teaches it nothing, and is bounded by nothing that they taught
 
@@ -127,20 +129,20 @@ class Bills:
         bill.time_left = None if opened.ends_at is None else opened.ends_at - opened.now
         return bill
 
-    async def once(self, tenant: Tenant, quota: Quota, price: Price | None, work: str, charge: Charge, usage: Usage) -> Bill | None:
-        """Charges a team for work that ended while nobody waited for it; None if that was done before. work: the provider's id of it.
+    async def once(self, tenant: Tenant, quota: Quota, price: Price | None, work: Work, usage: Usage) -> Bill | None:
+        """Charges a team for work that ended while nobody waited for it; None if that was done before. usage: what it came to.
 
         The mark of having charged it stands in the store for three months. Who asks in the same instant settles the same lease, which
         counts once. Raises `StoreUnavailable` only when the failure mode is closed; else nobody pays until somebody looks again.
         """
         try:
             keys = Keys(await self._store.secret())
-            key = keys.work(tenant.name, work)
+            key = keys.work(tenant.name, work.id)
             (seen,) = await self._store.peek([Account(key)])
             if seen is not None and seen.record is not None:
                 return None
-            team = accounts_of((), keys.ledger(tenant.name), msgspec.structs.replace(quota, sessions=None))
-            bill = Bill(self, key, key.hex(), Purse(price, team, steps=0, model=tenant.label(charge.model), day=quota.day), charge)
+            purse = Purse(price, _accounts(keys, tenant, quota, ()), steps=0, model=tenant.label(work.model), day=quota.day)
+            bill = Bill(self, key, key.hex(), purse, Charge(work.model, _UNBOUNDED, 0))
             settlement = bill.purse.settlement(bill.lease, usage, completed=False, body_bytes=0)
             bill.usage, bill.cost = usage, settlement.cost
             await self._store.commit(key, record=_CHARGED, version=0, settlements=[settlement], links=[], ttl=_REMEMBERED)
@@ -221,7 +223,7 @@ class _Payers(msgspec.Struct, frozen=True, gc=False):
         """The ledgers beside the session's own. The team's counts the call as a step, and no session for it."""
         if not self.tenant.name:
             return accounts_of(line, b"", self.quota)
-        *above, team = accounts_of(line, self.keys.ledger(self.tenant.name), msgspec.structs.replace(self.quota, sessions=None))
+        *above, team = _accounts(self.keys, self.tenant, self.quota, line)
         return (*above, msgspec.structs.replace(team, steps=1))
 
     def reservation(self, bill: Bill) -> Reservation:
@@ -232,6 +234,11 @@ class _Payers(msgspec.Struct, frozen=True, gc=False):
             return purse.holding(bill.lease, 0, bound, bound.input_bound, tier=tier, beside=beside)
         size, tighten = bound.input_bound + _BEYOND, self.identity.tighten
         return purse.holding(bill.lease, 0, bound, size, self.budgets, tighten, tier=tier, beside=beside)
+
+
+def _accounts(keys: Keys, tenant: Tenant, quota: Quota, line: Line) -> tuple[Account, ...]:
+    """The ledgers above, the team's last: such a call is no session of the team's."""
+    return accounts_of(line, keys.ledger(tenant.name), msgspec.structs.replace(quota, sessions=None))
 
 
 def _uncounted(purse: Purse) -> Purse:

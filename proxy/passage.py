@@ -299,10 +299,8 @@ class Passage:
             response, body = await self._whole(way)
             work = work_of(body)
             if response.status == 200 and (usage := work.spent) is not None:
-                charge, price = charge_of("", b"", ""), tenant.price(work.model, way.name)
-                quota = tenant.quota(self._set.wall())
-                named = msgspec.structs.replace(charge, model=work.model)
-                self._bill = await self._set.bills.once(tenant, quota, price, work.id, named, usage)
+                price, quota = tenant.price(work.model, way.name), tenant.quota(self._set.wall())
+                self._bill = await self._set.bills.once(tenant, quota, price, work, usage)
             await self._client.whole(response.status, response.headers, body)
 
     async def _whole(self, way: Way) -> tuple[Response, bytes]:
