@@ -1,12 +1,10 @@
 """Several real servers that belong together, for tests: a primary with its replica behind sentinels, and a cluster."""
 
 import os
-import random
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -171,7 +169,7 @@ def redis_cluster() -> Iterator[Cluster]:
     binary = _redis_server()
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no", *_QUICK)
     with TemporaryDirectory(prefix="lastcall-cluster-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
-        servers = [_started(stack, binary, Path(name), f"node-{i}", *options, port=_cluster_port()) for i in range(4)]
+        servers = [_started(stack, binary, Path(name), f"node-{i}", *options) for i in range(4)]
         *primaries, replica = servers
         first = client(primaries[0])
         for place, server in enumerate(primaries):
@@ -195,19 +193,9 @@ def _redis_server() -> Path:
     return Path(str(found))
 
 
-def _started(stack: ExitStack, binary: Path, folder: Path, name: str, *options: str, port: int | None = None) -> Server:
+def _started(stack: ExitStack, binary: Path, folder: Path, name: str, *options: str) -> Server:
     (folder / name).mkdir()
-    server = Server(binary, folder / name, *options, port=port)
+    server = Server(binary, folder / name, *options)
     stack.callback(server.kill)
     server.start()
     return server
-
-
-def _cluster_port() -> int:
-    """A free port whose bus, 10,000 above it, is free too; both below those that connections are given, since a bus is bound later."""
-    while True:
-        port = random.randrange(12_000, 22_000)
-        with suppress(OSError), socket.socket() as own, socket.socket() as bus:
-            own.bind(("127.0.0.1", port))
-            bus.bind(("127.0.0.1", port + 10_000))
-            return port

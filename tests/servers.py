@@ -5,6 +5,7 @@ fails it.
 """
 
 import ctypes
+import itertools
 import os
 import platform
 import shutil
@@ -22,6 +23,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 START_SECONDS = 10.0
+BUS_OFFSET = 10_000  # of a cluster node's own port for the other nodes
 _PR_SET_PDEATHSIG = 1
 
 
@@ -125,10 +127,30 @@ def missing(what: str) -> None:
 
 
 def free_port() -> int:
+    """A port that nobody listens on, nor on the one a cluster's node takes beside it, and that nobody is about to be given.
+
+    The kernel's own choice may be too high for a cluster's node, whose bus is 10,000 further up, or be taken by an outgoing connection
+    before the server is there: these lie below that range, and each test worker of a run has its own thousand.
+    """
+    return next(port for port in _PORTS if _is_free(port) and _is_free(port + BUS_OFFSET))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _own_ports() -> Iterator[int]:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 10
+    start = os.getpid()  # another run at the same time begins elsewhere
+    return (12_000 + worker * 1_000 + (start + step) % 1_000 for step in itertools.count())
+
+
+_PORTS = _own_ports()
 
 
 @contextmanager
