@@ -1,13 +1,11 @@
 """The client's side of an exchange: its headers, its body, what it is sent, and noticing that it has gone. Plain ASGI."""
 
 import asyncio
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from types import TracebackType
 from typing import Any
 
-import zstandard
-
+from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest
 from proxy.waits import Waits
 
@@ -18,9 +16,8 @@ Send = Callable[[Message], Awaitable[None]]
 Fields = Iterable[tuple[bytes, bytes]]
 
 _UNWATCHED_SECONDS = 0.02  # quicker exchanges are over before a client could leave; watching costs a task
-_ZSTD_STEP = 1024  # bytes decoded at once: four of them can stand for 128 KiB
 _MOST_CODINGS = 2  # each one is a pass over the whole body
-_MOST_MEMBERS = 64  # of gzip data, frames of zstd data: each costs far more than its few bytes
+_MOST_PIECES = 64  # that data of one coding may consist of
 
 
 class ClientGone(Exception):
@@ -172,10 +169,6 @@ def _too_large(limit: int) -> BadRequest:
     )
 
 
-def _too_many(name: str) -> BadRequest:
-    return BadRequest(f"the request body is {name} data in more than {_MOST_MEMBERS} pieces; compress it as one")
-
-
 def _decoded(body: bytes, coding: str, limit: int) -> bytes:
     names = [name for part in coding.split(",") if (name := part.strip().lower()) not in ("", "identity")]
     if len(names) > _MOST_CODINGS:
@@ -183,64 +176,27 @@ def _decoded(body: bytes, coding: str, limit: int) -> bytes:
             f"content-encoding names {len(names)} codings; use one, or {_MOST_CODINGS} at most", status=415, code="lastcall_bad_encoding"
         )
     for name in reversed(names):
-        match name:
-            case "gzip" | "x-gzip" | "deflate":
-                body = _inflated(body, name, limit)
-            case "zstd":
-                body = _unzstd(body, limit)
-            case _:
-                raise BadRequest(
-                    f"content-encoding {name[:40]!r} is not understood; use gzip, deflate, zstd or none",
-                    status=415,
-                    code="lastcall_bad_encoding",
-                )
+        if name not in CODINGS:
+            raise BadRequest(
+                f"content-encoding {name[:40]!r} is not understood; use gzip, deflate, zstd or none",
+                status=415,
+                code="lastcall_bad_encoding",
+            )
+        body = _undone(body, name, limit)
     return body
 
 
-def _inflated(body: bytes, name: str, limit: int) -> bytes:
+def _undone(body: bytes, coding: str, limit: int) -> bytes:
+    decoder = Decoder(coding, _MOST_PIECES)
     pieces: list[bytes] = []
     size = 0
     try:
-        while body:
-            inflater = zlib.decompressobj(47 if name != "deflate" or body[:1] == b"\x78" else -15)
-            piece = inflater.decompress(body, limit + 1 - size)
-            size += len(piece)
-            if size > limit or inflater.unconsumed_tail:
-                raise _too_large(limit)
-            if not inflater.eof:
-                raise BadRequest(f"the request body is no complete {name} data, as content-encoding says it is")
+        for piece in decoder.feed(body):
             pieces.append(piece)
-            if len(pieces) > _MOST_MEMBERS:
-                raise _too_many(name)
-            body = inflater.unused_data  # gzip data may be several members
-    except zlib.error as error:
-        raise BadRequest(f"the request body is not {name} data, as content-encoding says it is") from error
-    return b"".join(pieces)
-
-
-def _unzstd(body: bytes, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    frame: zstandard.ZstdDecompressionObj | None = None
-    frames = 0
-    try:
-        for start in range(0, len(body), _ZSTD_STEP):
-            part = body[start : start + _ZSTD_STEP]
-            while part:
-                frame = frame or decoder.decompressobj()
-                pieces.append(frame.decompress(part))
-                size += len(pieces[-1])
-                if size > limit:
-                    raise _too_large(limit)
-                if not frame.eof:
-                    break
-                frames += 1
-                if frames > _MOST_MEMBERS:
-                    raise _too_many("zstd")
-                part, frame = frame.unused_data, None  # zstd data may be several frames
-    except zstandard.ZstdError as error:
-        raise BadRequest("the request body is not zstd data, as content-encoding says it is") from error
-    if frame is not None:
-        raise BadRequest("the request body is no complete zstd data, as content-encoding says it is")
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+        decoder.end()
+    except CodingError as error:
+        raise BadRequest(f"the request body is {error}") from error
     return b"".join(pieces)

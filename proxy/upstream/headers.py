@@ -10,6 +10,8 @@ before, the answer is decoded on arrival) and no length holds.
 from collections.abc import Sequence
 from functools import lru_cache
 
+from proxy.codings import CODINGS
+
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
 # RFC 9110 section 7.6.1: for the next hop only, as is whatever `Connection` names.
@@ -39,8 +41,8 @@ _CODINGS = frozenset({b"accept-encoding", b"content-encoding"})
 # back with every client sharing a jar), other ports and protocols to use, https for ever, data to forget.
 _OF_THE_ORIGIN = frozenset({b"set-cookie", b"alt-svc", b"strict-transport-security", b"clear-site-data"})
 _SPOKEN_HERE = b"x-lastcall-"
-# The codings that the client library undoes; an answer in any other arrives, and leaves, as it is.
-_UNDONE_CODINGS = frozenset({b"gzip", b"deflate", b"br", b"zstd"})
+# An answer in any other coding arrives, and leaves, as it is.
+_UNDONE_CODINGS = frozenset([coding.encode() for coding in CODINGS])
 
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MOST_NAMES = 256  # remembered: clients and upstreams send the same few with every message

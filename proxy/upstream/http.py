@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
 from proxy.upstream import Target, unquoted
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream
@@ -60,7 +61,7 @@ class Response:
     headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
     """
 
-    __slots__ = ("_answer", "_followed", "_looks", "_looks_left", "_upstream", "headers", "reason", "status")
+    __slots__ = ("_answer", "_coded", "_decoder", "_followed", "_looks", "_looks_left", "_upstream", "headers", "reason", "status")
 
     def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", looks: "Waits[Response]", *, plain: bool) -> None:
         self._answer = answer
@@ -68,6 +69,9 @@ class Response:
         self._looks = looks
         self._looks_left = 0
         self._followed = plain
+        coding = (answer.headers.get("Content-Encoding") or "").lower() if plain else ""
+        self._decoder = Decoder(coding) if coding in CODINGS else None
+        self._coded: Iterator[bytes] = iter(())
         self.status = answer.status
         self.reason = answer.reason or ""
         self.headers = to_client(answer.raw_headers, plain=plain, bodiless=answer.status in (204, 304))
@@ -105,8 +109,23 @@ class Response:
     def _too_long(self, limit: int) -> UpstreamCut:
         return UpstreamCut(f"{self._upstream} answered with more than the {limit} bytes that Lastcall reads of one answer.")
 
-    async def _next(self) -> bytes:
+    def _next(self) -> Awaitable[bytes]:
         """The next piece, b"" at the end."""
+        return self._arrived() if self._decoder is None else self._decoded(self._decoder)
+
+    async def _decoded(self, decoder: Decoder) -> bytes:
+        try:
+            while not (piece := next(self._coded, b"")):
+                arrived = await self._arrived()
+                if not arrived:
+                    decoder.end()
+                    break
+                self._coded = decoder.feed(arrived)
+        except CodingError as error:
+            raise UpstreamCut(f"{self._upstream} answered with what is {error}.") from None
+        return piece
+
+    async def _arrived(self) -> bytes:
         content = self._answer.content
         self._looks_left = self._upstream.most_looks
         if not content.is_eof():
@@ -281,7 +300,7 @@ class Upstream:
                     headers=request.headers,
                     data=self._payload(request),
                     allow_redirects=False,
-                    auto_decompress=request.plain,
+                    auto_decompress=False,
                     timeout=request.timeout,
                 )
             finally:

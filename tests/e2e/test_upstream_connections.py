@@ -7,6 +7,7 @@ from asyncio import StreamWriter as Writer
 from collections.abc import AsyncIterator
 
 import pytest
+import zstandard
 
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.upstream import Target
@@ -289,15 +290,16 @@ async def test_an_unreachable_upstream_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer_bytes",
+    ("answer_bytes", "why"),
     [
-        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
-        CHUNKED + b"3\r\nabc\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\nnot gzip",
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "broke off"),
+        (CHUNKED + b"3\r\nabc\r\n", "broke off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 8\r\n\r\nnot gzip", "what is not gzip data"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: zstd\r\nContent-Length: 7\r\n\r\n" + zstandard.compress(b"abc")[:7], "no complete zstd"),
     ],
-    ids=["short", "no last chunk", "bad gzip"],
+    ids=["short", "no last chunk", "bad gzip", "half a frame"],
 )
-async def test_an_answer_that_breaks_off_is_reported(answer_bytes: bytes) -> None:
+async def test_an_answer_that_breaks_off_is_reported(answer_bytes: bytes, why: str) -> None:
     """Never taken for a whole one."""
 
     async def cut(_: Reader, writer: Writer) -> None:
@@ -305,9 +307,9 @@ async def test_an_answer_that_breaks_off_is_reported(answer_bytes: bytes) -> Non
         await writer.drain()
 
     async with serving(script(Seen(), cut, cut)) as port, upstream_at(port) as upstream:
-        with pytest.raises(UpstreamCut, match="broke off") as whole:
+        with pytest.raises(UpstreamCut, match=why) as whole:
             await (await post(upstream)).read()
-        with pytest.raises(UpstreamCut, match="broke off"):
+        with pytest.raises(UpstreamCut, match=why):
             async for piece in (await post(upstream)).chunks():
                 assert piece == b"abc"
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import gzip
+import zlib
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import zstandard
 
 from proxy.errors import ProxyError, UpstreamCut
 from proxy.upstream import Target, http
@@ -211,16 +213,48 @@ async def test_redirects_are_the_clients_to_follow(status: int) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_a_compressed_answer_is_decoded_only_when_it_has_to_be_read(plain: bool) -> None:
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("ZStd", zstandard.compress)])
+async def test_a_compressed_answer_is_decoded_only_when_it_has_to_be_read(plain: bool, coding: str, pack: Callable[[bytes], bytes]) -> None:
     """Else it passes to the byte, with its coding and length."""
-    packed = gzip.compress(b"text" * 100, mtime=0)
-    answer_bytes = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
-    async with serving(script(Seen(), answer_bytes)) as port, upstream_at(port) as upstream:
+    packed = pack(b"text" * 100)
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n" % (coding.encode(), len(packed))
+    async with serving(script(Seen(), head + packed)) as port, upstream_at(port) as upstream:
         answer = await post(upstream, plain=plain)
         body = await answer.read()
 
-    whole = [(b"content-encoding", b"gzip"), (b"content-length", b"%d" % len(packed))]
+    whole = [(b"content-encoding", coding.encode()), (b"content-length", b"%d" % len(packed))]
     assert (body, answer.headers) == ((b"text" * 100, []) if plain else (packed, whole))
+
+
+@pytest.mark.parametrize("coding", ["br", "compress", "gzip, br"])
+async def test_an_answer_in_a_coding_that_is_not_undone_passes_as_it_is(coding: str) -> None:
+    """None was asked for; the client may know it."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: 4\r\n\r\n" % coding.encode()
+    async with serving(script(Seen(), head + b"\x1f\x8b\x00\xff")) as port, upstream_at(port) as upstream:
+        answer = await post(upstream)
+        assert (await answer.read(), answer.headers) == (b"\x1f\x8b\x00\xff", [(b"content-encoding", coding.encode())])
+
+
+async def test_a_compressed_stream_is_decoded_as_it_arrives() -> None:
+    """Each event that was flushed, however often the compressor begins anew."""
+    go = asyncio.Event()
+
+    async def drip(_: Reader, writer: Writer) -> None:
+        writer.write(CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Encoding: zstd\r\n\r\n"))
+        for number in range(100):
+            packed = zstandard.compress(b"data: %d\n\n" % number)
+            writer.write(b"%x\r\n%b\r\n" % (len(packed), packed))
+            await go.wait()
+            go.clear()
+        writer.write(b"0\r\n\r\n")
+
+    got = []
+    async with serving(script(Seen(), drip)) as port, upstream_at(port) as upstream:
+        async for piece in (await post(upstream)).chunks():
+            got.append(piece)
+            go.set()
+
+    assert got == [b"data: %d\n\n" % number for number in range(100)]
 
 
 async def test_pieces_come_as_they_arrive() -> None:
