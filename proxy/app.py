@@ -51,7 +51,7 @@ from proxy.pricelist import prices_of
 from proxy.reload import InForce, Reloader, reloading
 from proxy.sessions import Sessions
 from proxy.source import Source, Watch, load_source
-from proxy.store import GuardedStore, MemoryStore, Store, open_store
+from proxy.store import GuardedStore, MemoryStore, Store, longest_call, open_store
 from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, Telemetry, registry_for
 from proxy.tenants import Tenants
 from proxy.upstream import Target, proxy_from
@@ -320,7 +320,7 @@ def _store(config: Config, telemetry: Telemetry) -> Store:
         return store
     return GuardedStore(
         store,
-        timeout=config.store.timeout,
+        timeout=longest_call(config.store.url, config.store.timeout),
         clock=time.monotonic,
         on_change=telemetry.emit,
         fallback_secret=secrets.token_bytes(32),

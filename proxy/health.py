@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 from fastapi import FastAPI, Request, Response
 
-from proxy.errors import StoreUnavailable
-from proxy.store import Store
+from proxy.store import GuardedStore, Store
 from proxy.telemetry import Supervised, Telemetry
 
 
@@ -22,15 +21,12 @@ def add_health(app: FastAPI, store: Callable[[], Store | None], *, needs_store: 
     async def readyz(response: Response) -> dict[str, str]:
         """Requests can be served: with failure mode `closed` that takes the store."""
         opened = store()
-        try:
-            if opened is not None:
-                await opened.ping()
-        except StoreUnavailable:
-            if needs_store:
-                response.status_code = 503
-                return {"status": "store away"}
-            return {"status": "degraded", "store": "away"}
-        return {"status": "ok"}
+        if not isinstance(opened, GuardedStore) or await opened.serves():
+            return {"status": "ok"}
+        if needs_store and opened.lost:
+            response.status_code = 503
+            return {"status": "store away"}
+        return {"status": "degraded", "store": "away"}
 
 
 def add_metrics(app: FastAPI, telemetry: Telemetry | Supervised) -> None:

@@ -52,7 +52,6 @@ TESTED_ELSEWHERE = {
     "store/grant.py": "contract/test_store_accounts.py",
     "store/index.py": "contract/test_store_operator.py",
     "store/wire.py": "contract/test_store.py",
-    "store/deadline.py": "unit/store/test_guard.py",
     "store/redis/__init__.py": "contract/test_store.py",
     "store/redis/cluster.py": "contract/test_store_cluster.py",
     "store/redis/connections.py": "contract/test_store_outage.py",

@@ -5,7 +5,7 @@ The interface and its values are in `contract`, the deadline and recovery of eve
 
 from typing import Protocol
 
-from proxy.addresses import SCHEMES
+from proxy.addresses import SCHEMES, Layout, names_several, place_of
 from proxy.errors import ConfigError
 from proxy.store.contract import (
     Account,
@@ -62,6 +62,7 @@ __all__ = [
     "Store",
     "Unit",
     "Usage",
+    "longest_call",
     "open_store",
     "shared",
 ]
@@ -86,6 +87,8 @@ def _redis(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float,
         ) from None
 
 
+_ROUNDS = 3  # round trips of one call, see `RedisStore.open`
+
 _STORES: dict[str, _Factory] = {
     "memory": _memory,
     "redis": _redis,
@@ -97,8 +100,8 @@ _STORES: dict[str, _Factory] = {
 def open_store(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: float, on_change: OnChange = lambda _: None) -> Store:
     """The store that `url` names, not yet connected. Raises `ConfigError` for a scheme or URL that cannot be used.
 
-    clock: epoch seconds, for stores without a clock of their own. timeout: seconds to connect; the deadline of a whole call is
-    `GuardedStore`'s. on_change: told of single servers of a cluster that go away or come back.
+    clock: epoch seconds, for stores without a clock of their own. timeout: seconds that one server of a cluster may take; the deadline of
+    a whole call is `GuardedStore`'s. on_change: told of single servers of a cluster that go away or come back.
     """
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     factory = _STORES.get(scheme)
@@ -106,3 +109,13 @@ def open_store(url: str, *, clock: Clock, random_bytes: RandomBytes, timeout: fl
         choices = ", ".join(f"{known}://" for known in _STORES)
         raise ConfigError(f"store.url: no store for the scheme {scheme!r}; use one of {choices}")
     return factory(url, clock=clock, random_bytes=random_bytes, timeout=timeout, on_change=on_change)
+
+
+def longest_call(url: str, timeout: float) -> float:
+    """Seconds that a call to the store may take before all of it counts as away, where one server has `timeout`.
+
+    In a cluster a call may ask, ask once more for less and undo, of another server each time. Which of them kept silent is known there, and
+    must not become an outage of the others by adding up.
+    """
+    several = names_several(url) and place_of(url).layout is Layout.CLUSTER
+    return _ROUNDS * timeout if several else timeout

@@ -6,47 +6,82 @@ from typing import TypeVar
 
 from proxy.waits import Waits
 
-_BUSY_SECONDS = 0.02  # a timer that is later than that was kept waiting by this process's own work
-_MOST_PUT_OFF = 4
+LONGEST = 5
+"""Times the seconds of a deadline: so long may a call take in the end, where the process had no time to listen."""
+
+_TICK = 0.001  # event loops count milliseconds
+_LATE = 0.003  # a tick that is later than that was kept waiting by this process's own work
+_QUIET = 50  # ticks on time, one after the other: what lay in the sockets has been read then, and what it led to sent and answered
 
 _Answer = TypeVar("_Answer")
 
 
 class Deadline:
-    """The time that any call has, in which this process had the time to hear an answer.
+    """The time that any call has, and then a moment in which this process listened and no call was answered.
 
-    A crowd of requests can keep the event loop busy for longer than that while answers lie in the sockets: that is no silence of the
-    store's. A deadline that is looked at too late is therefore put off, a few times at most.
+    A crowd of requests keeps the event loop busy while answers lie in the sockets, in one piece or in a thousand small ones between which
+    a call gets on by a step at a time; and a store that has a crowd before it answers one after the other. That is no silence of the
+    store's. So a call whose time is over is given up once the loop has had time for a moment and nobody was answered, and after `LONGEST`
+    times its time in any case.
     """
 
     def __init__(self, seconds: float) -> None:
-        self._waits = Waits(seconds, _look)
+        self._seconds = seconds
+        self._waits = Waits(seconds, self._doubt)
+        self._doubted: set[_Waiting] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None  # whose ticks are counted
+        self._ticking = False
+        self._next = 0.0
 
     async def kept(self, call: Awaitable[_Answer]) -> _Answer:
         """The call's answer. Raises `TimeoutError` when it does not come in time."""
         async with asyncio.timeout(None) as scope:
-            waiting = _Waiting(self._waits, scope)
+            waiting = _Waiting(scope)
             self._waits.begin(waiting)
             try:
-                return await call
+                answer = await call
             finally:
                 self._waits.end(waiting)
+                self._doubted.discard(waiting)
+            for other in self._doubted:
+                other.quiet = 0
+            return answer
+
+    def _doubt(self, waiting: "_Waiting", late: float) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._doubted.clear()
+            self._loop, self._ticking = loop, False
+        waiting.until = loop.time() + (LONGEST - 1) * self._seconds
+        self._doubted.add(waiting)
+        if not self._ticking:
+            self._ticking = True
+            self._tick_soon(loop)
+
+    def _tick_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._next = loop.time() + _TICK
+        loop.call_at(self._next, self._tick, loop)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        on_time = now - self._next <= _LATE
+        for waiting in list(self._doubted):
+            waiting.quiet = waiting.quiet + 1 if on_time else 0
+            if waiting.quiet >= _QUIET or now >= waiting.until:
+                self._doubted.discard(waiting)
+                waiting.scope.reschedule(now)
+        self._ticking = bool(self._doubted)
+        if self._ticking:
+            self._tick_soon(loop)
 
 
 class _Waiting:
-    """A call under way, and how often its deadline was put off."""
+    """A call under way. until: when it is given up in any case, once its time is over. quiet: ticks on time since then,
+    and since another call was answered."""
 
-    __slots__ = ("among", "put_off", "scope")
+    __slots__ = ("quiet", "scope", "until")
 
-    def __init__(self, among: "Waits[_Waiting]", scope: asyncio.Timeout) -> None:
-        self.among = among
+    def __init__(self, scope: asyncio.Timeout) -> None:
         self.scope = scope
-        self.put_off = 0
-
-
-def _look(waiting: _Waiting, late: float) -> None:
-    if late > _BUSY_SECONDS and waiting.put_off < _MOST_PUT_OFF:
-        waiting.put_off += 1
-        waiting.among.begin(waiting)
-    else:
-        waiting.scope.reschedule(asyncio.get_running_loop().time())
+        self.until = 0.0
+        self.quiet = 0

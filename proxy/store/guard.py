@@ -83,11 +83,31 @@ class GuardedStore:
         self._rereading: asyncio.Task[None] | None = None
         self._owed: deque[_Owed] = deque(maxlen=_MAX_OWED)
         self._delivery: asyncio.Task[None] | None = None
+        self._served = False
+        self._lacking_since: float | None = None
 
     @property
     def up(self) -> bool:
         """Whether the last call that was made got its answer."""
         return self._breaker.cause is None
+
+    async def serves(self) -> bool:
+        """Whether a request could rely on the store now: it answers, and its secret is at hand, without which nothing in it is found."""
+        with contextlib.suppress(StoreUnavailable):
+            await self.ping()
+        serves = not isinstance(await self.secret(), Unshared) and self.up
+        self._served = self._served or serves
+        if serves:
+            self._lacking_since = None
+        elif self._lacking_since is None:
+            self._lacking_since = self._clock()
+        return serves
+
+    @property
+    def lost(self) -> bool:
+        """Whether `serves` said no, and that is more than one slow call: so it was before the last try too, or never otherwise."""
+        since = self._lacking_since
+        return since is not None and not (self._served and 0 <= self._clock() - since < self._breaker.retry_after)
 
     async def secret(self) -> bytes:
         """The shared secret; the fallback, `Unshared`, while that cannot be had. Never raises.

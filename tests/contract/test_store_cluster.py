@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from redis.crc import key_slot
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
-from proxy.store import Account, Ceiling, GuardedStore, Listing, Settlement, Store, Unit, open_store
+from proxy.store import Account, Ceiling, GuardedStore, Listing, Settlement, Store, Unit, longest_call, open_store
 from proxy.store.contract import PartUnavailable
+from proxy.store.redis import RedisStore
+from proxy.store.wire import Command
 from tests.certificates import self_signed
 from tests.layouts import Cluster, client, redis_cluster, slot_of, until
 from tests.servers import free_port, redis_server
@@ -37,7 +40,8 @@ async def store(cluster: Cluster, changes: list[StoreChanged]) -> AsyncIterator[
 
 def guarded(url: str, changes: list[StoreChanged]) -> GuardedStore:
     inner = open_store(url, clock=time.time, random_bytes=os.urandom, timeout=TIMEOUT, on_change=changes.append)
-    return GuardedStore(inner, timeout=TIMEOUT, clock=time.monotonic, on_change=changes.append, fallback_secret=b"f" * 32)
+    longest = longest_call(url, TIMEOUT)
+    return GuardedStore(inner, timeout=longest, clock=time.monotonic, on_change=changes.append, fallback_secret=b"f" * 32)
 
 
 async def committed(store: Store, session: bytes, lease: str = "a") -> None:
@@ -102,6 +106,48 @@ async def test_a_lost_server_leaves_the_others_sessions_alone(
     assert [(change.up, change.node) for change in changes] == [(False, f"127.0.0.1:{lost.port}"), (True, f"127.0.0.1:{lost.port}")]
 
 
+async def test_a_server_that_hangs_between_two_rounds_of_a_call_leaves_the_others_alone(
+    cluster: Cluster, changes: list[StoreChanged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the first round took: the time of one server is up, not that of the store."""
+    inner = open_store(cluster.url, clock=time.time, random_bytes=os.urandom, timeout=TIMEOUT, on_change=changes.append)
+    assert isinstance(inner, RedisStore)
+    store = GuardedStore(
+        inner,
+        timeout=longest_call(cluster.url, TIMEOUT),
+        clock=time.monotonic,
+        on_change=changes.append,
+        fallback_secret=b"f" * 32,
+    )
+    session, team = cluster.key_on(1), Account(cluster.key_on(2), (Ceiling(Unit.TOKENS, 1_500),), team=True)
+    await store.open(session, call("a", accounts=(team,)), TTL)
+    await committed(store, session)  # teaches what bodies come to: the team is asked twice from here on
+    rounds, ask = 0, inner._servers.ask
+
+    async def halting(commands: list[Command], spared: int = 0) -> list[object]:
+        nonlocal rounds
+        rounds += 1
+        replies = await ask(commands, spared)
+        if rounds == 1:
+            await asyncio.sleep(0.8 * TIMEOUT)
+            cluster.primaries[2].pause()
+        return replies
+
+    monkeypatch.setattr(inner._servers, "ask", halting)
+    try:
+        with pytest.raises(PartUnavailable):
+            await store.open(session, call("b", accounts=(team,)), TTL)
+        assert rounds > 1
+        assert (await store.open(cluster.key_on(0), call("c"), TTL)).step == 1
+        assert store.up
+    finally:
+        cluster.primaries[2].resume()
+    await until_open(store, team.key)
+    await store.close()
+
+    assert {change.node for change in changes} == {f"127.0.0.1:{cluster.primaries[2].port}"}
+
+
 async def test_a_server_that_hangs_from_the_start_costs_the_others_nothing(cluster: Cluster) -> None:
     """The slots are learnt from those that answer."""
     cluster.primaries[2].pause()
@@ -111,6 +157,24 @@ async def test_a_server_that_hangs_from_the_start_costs_the_others_nothing(clust
         await store.close()
     finally:
         cluster.primaries[2].resume()
+
+
+async def test_a_process_without_the_secret_serves_nobody(cluster: Cluster) -> None:
+    """It lies on one server: whoever starts while that hangs finds no session, though others answer."""
+    holder = cluster.primaries[cluster.place(int(key_slot(b"lastcall:secret")))]
+    holder.pause()
+    store = guarded(cluster.url, [])
+    try:
+        assert not await store.serves()
+        assert (store.up, store.lost) == (True, True)
+        holder.resume()
+        async with asyncio.timeout(RECOVERY_SECONDS):
+            while not await store.serves():  # noqa: ASYNC110 - the cluster tells nobody
+                await asyncio.sleep(0.05)
+        assert not store.lost
+    finally:
+        holder.resume()
+        await store.close()
 
 
 async def test_a_call_that_is_granted_in_part_holds_nothing(cluster: Cluster, store: GuardedStore) -> None:

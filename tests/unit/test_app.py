@@ -338,9 +338,10 @@ async def test_before_its_life_an_application_is_alive() -> None:
 async def test_readiness_depends_on_the_store_as_the_failure_mode_says(mode: str, status: int, said: dict[str, str]) -> None:
     """Open serves without it."""
     async with application(away(mode)) as app:
-        ready = await ask(app, "/readyz")
+        ready, live = await ask(app, "/readyz"), await ask(app, "/livez")
 
     assert (ready.status, ready.json) == (status, said)
+    assert live.status == 200
 
 
 async def test_metrics_stand_beside_the_api() -> None:

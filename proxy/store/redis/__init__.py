@@ -30,6 +30,7 @@ from proxy.store.contract import (
     Settlement,
     Usage,
 )
+from proxy.store.deadline import LONGEST
 from proxy.store.grant import lowered, opened, tight, to_undo
 from proxy.store.redis.cluster import Cluster
 from proxy.store.redis.connections import OneServer
@@ -39,13 +40,11 @@ from proxy.store.wire import Command
 
 _SECRET = b"lastcall:secret"
 
-_OF_THE_DEADLINE = 0.9  # for one server of a cluster, so that it is known which of them kept silent
-
 _Answer = TypeVar("_Answer")
 
 
 class RedisStore:
-    """A `Store` on Redis servers. Has no deadline of its own but for connecting: see `GuardedStore`.
+    """A `Store` on Redis servers. Has no deadline of its own but for each server of a cluster: see `GuardedStore`.
 
     url: as `proxy.addresses` or redis-py has it. Raises ValueError or TypeError when it cannot be read. timeout: seconds. on_change: told
     of single servers of a cluster that go away or come back.
@@ -205,11 +204,12 @@ def _all(replies: list[Any]) -> bool:
 
 
 def _servers_of(url: str, timeout: float, on_change: OnChange) -> Servers:
+    patience = LONGEST * timeout  # to connect: how long a call may take says whoever calls, who knows when this process was busy
     if not names_several(url):
-        options = Options(url, timeout)
+        options = Options(url, patience)
         return OneServer(options.connection, options.most)
     place = place_of(url)
-    options = Options(place.server_url, timeout)
+    options = Options(place.server_url, patience)
     if place.layout is Layout.SENTINEL:
         return Sentinels(place, options)
-    return Cluster(place, options, deadline=_OF_THE_DEADLINE * timeout, on_change=on_change)
+    return Cluster(place, options, deadline=timeout, on_change=on_change)

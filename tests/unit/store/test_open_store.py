@@ -6,7 +6,7 @@ import time
 import pytest
 
 from proxy.errors import ConfigError
-from proxy.store import Store, open_store
+from proxy.store import Store, longest_call, open_store
 from proxy.store.memory import MemoryStore
 from proxy.store.redis import RedisStore
 
@@ -55,3 +55,12 @@ def test_an_unusable_url_is_refused_without_quoting_it(url: str) -> None:
 
     assert "hunter2" not in str(failure.value)
     assert failure.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("url", "seconds"),
+    [("redis://a", 0.25), ("redis+sentinel://a,b/main", 0.25), ("redis+cluster://a,b", 0.75), ("REDISS+CLUSTER://a", 0.75)],
+)
+def test_a_call_to_a_cluster_may_take_several_round_trips(url: str, seconds: float) -> None:
+    """Each on a deadline of its own; elsewhere one is all."""
+    assert longest_call(url, 0.25) == seconds
