@@ -97,7 +97,7 @@ class Bills:
         self._new_id = new_id
         self._on_failure = on_failure
         self._leases = Leases(store, ttl)
-        self._family = Family()
+        self._family = Family(ttl)
         self._committing: set[asyncio.Task[None]] = set()
 
     async def open(self, tenant: Tenant, quota: Quota, price: Price | None, charge: Charge, identity: Identity, budgets: Budgets) -> Bill:
@@ -161,12 +161,11 @@ class Bills:
         guessed = self._family.guess(bill.key, parent)
         opened = await self._reserve(bill, payers, guessed)
         record = load(opened.record, known)
-        line = tuple(record.line) if opened.record is not None else await self._family.first(self._store, bill.key, parent, known)
+        line = await self._family.above(self._store, bill.key, parent, record, new=opened.record is None)
         if line != guessed:
             await self._commit(bill, _uncounted(bill.purse).nothing(bill.lease))
             bill.lease = self._new_id()
             opened = await self._reserve(bill, payers, line)
-        self._family.remember(bill.key, line)
         if opened.record is None and line:
             record.line = list(line)
             bill.record, bill.listing = dump(record), Listing(payers.identity.team, payers.identity.session)

@@ -1,11 +1,11 @@
 """Which sessions stand above which: settled when a session is first seen, and kept in its record.
 
 A child spends from every session above it. What a client says later changes nothing: else a session could leave a parent whose
-budget is used up.
+budget is used up. A session with more above it than can be charged is refused, and so is whatever names it as its parent.
 """
 
 from proxy.errors import BadRequest
-from proxy.state import load
+from proxy.state import Record, dump, load
 from proxy.store import Account, Store
 
 MAX_DEPTH = 8  # sessions above one
@@ -16,32 +16,44 @@ Line = tuple[bytes, ...]
 
 
 class Family:
-    """What a process has seen of it: enough to ask every ledger in one round trip. The records are the truth."""
+    """What a process has seen of it: enough to ask every ledger in one round trip. The records are the truth. ttl: of a record, seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, ttl: float) -> None:
+        self._ttl = ttl
         self._lines: dict[bytes, Line] = {}
 
-    def known(self, session: bytes) -> Line | None:
-        return self._lines.get(session)
+    async def above(self, store: Store, session: bytes, parent: bytes | None, record: Record, *, new: bool) -> Line:
+        """Who is above a session: by its record or, where that is new, by its request, which names the parent.
 
-    async def first(self, store: Store, session: bytes, parent: bytes | None, secret_id: int) -> Line:
-        """Who is above a session seen for the first time. parent: by its request. Raises `StoreUnavailable`, and as `check_depth`."""
+        Raises `StoreUnavailable`, and `BadRequest` where more are above it than can be charged; then its record says so.
+        """
+        line = await self._first(store, session, parent, record.key) if new else tuple(record.line)
+        if len(line) > MAX_DEPTH:
+            if new:
+                known = dump(Record(record.version, record.key, line=list(line[: MAX_DEPTH + 1])))
+                await store.commit(session, record=known, version=0, settlements=[], links=[], ttl=self._ttl)
+            raise BadRequest(
+                f"this session has more than {MAX_DEPTH} sessions above it; name a session further up in 'x-lastcall-parent'",
+                code="lastcall_too_deep",
+            )
+        self._remember(session, line)
+        return line
+
+    async def _first(self, store: Store, session: bytes, parent: bytes | None, secret_id: int) -> Line:
         if parent is None:
             return ()
-        above = self.known(parent)
+        above = self._lines.get(parent)
         if above is None:
             (found,) = await store.peek([Account(parent)])
             above = () if found is None else tuple(load(found.record, secret_id).line)
-        line = line_of(session, parent, above)
-        check_depth(line)
-        return line
+        return line_of(session, parent, above)
 
     def guess(self, session: bytes, parent: bytes | None) -> Line:
         """The line of a session as far as one can know before its record is at hand. parent: by the request."""
         found = self._lines.get(session)
         return found if found is not None else line_of(session, parent, self._lines.get(parent or b"", ()))
 
-    def remember(self, session: bytes, line: Line) -> None:
+    def _remember(self, session: bytes, line: Line) -> None:
         if self._lines.get(session) == line:
             return
         if len(self._lines) >= _REMEMBERED:
@@ -55,13 +67,3 @@ def line_of(session: bytes, parent: bytes | None, above: Line) -> Line:
         return ()
     line = (parent, *above)
     return line[: line.index(session)] if session in line else line
-
-
-def check_depth(line: Line) -> None:
-    """Raises `BadRequest` for a session with more above it than can be charged."""
-    if len(line) > MAX_DEPTH:
-        raise BadRequest(
-            f"this session has {len(line)} sessions above it, and {MAX_DEPTH} is the most; "
-            "name a session further up in 'x-lastcall-parent'",
-            code="lastcall_too_deep",
-        )

@@ -14,7 +14,7 @@ import msgspec
 from proxy.errors import BadRequest
 from proxy.fingerprint import packed
 from proxy.keys import caller_of
-from proxy.known_clients import STRANGER, Known, is_side_request, known_client
+from proxy.known_clients import STRANGER, Known, is_side_request, known_client, turn_sender
 from proxy.models import ToolCall
 
 _MAX_ID = 256
@@ -46,7 +46,8 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
 
     session: the client's id, None when it sent none. stage: a name from the configuration.
     source: where that id stood. lane: the client's own name for a line of history. retry: the client says it asks again. client: what is
-    known of it. side: it says that this is no turn of its agent. parent: the session that its own is a child of.
+    known of it. side: it says that this is no turn of its agent. parent: the session that its own is a child of. sent_by: the line of
+    history that sent this one, "" for the session's own, None where nobody is known to have.
     """
 
     caller: str
@@ -60,6 +61,7 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
     client: Known = STRANGER
     side: bool = False
     parent: str | None = None
+    sent_by: str | None = None
 
 
 _GENERIC = (
@@ -80,7 +82,7 @@ _GENERIC = (
 )
 # These name a session only for clients known to mean one by them, or where a second field says the same.
 _AMBIGUOUS = ("session-id", "session_id")
-_BODY = ("session_id", "litellm_session_id", "metadata.session_id", "metadata.sessionId", "conversation")
+_BODY = ("session_id", "litellm_session_id", "metadata.session_id", "metadata.sessionId", "client_metadata.session_id", "conversation")
 
 
 def identify(
@@ -92,22 +94,40 @@ def identify(
     """
     client = known_client(headers)
     session, source = _session(headers, path_session, hints, extra, client)
-    lane = _own(headers, "x-lastcall-lane") or _first(headers, client.lanes)[0]
+    theirs, sent_by = _line(headers, hints, client)
+    lane = _own(headers, "x-lastcall-lane") or theirs
     retries = headers.get("x-stainless-retry-count", "0")
     retry = retries.isdecimal() and retries.strip("0") != ""
-    stage, parent = _own(headers, "x-lastcall-stage"), _parent(headers, hints)
+    stage, parent = _own(headers, "x-lastcall-stage"), _parent(headers, hints, client)
     tighten, side = _tighten(headers), is_side_request(headers)
-    return Identity(caller_of(headers), session, source, lane, retry, tighten, team, stage, client, side, parent)
+    if parent is not None and parent == session:  # its own session can only be above it as the line of work that sent it
+        parent, sent_by = None, sent_by or (None if lane is None else "")
+    return Identity(caller_of(headers), session, source, lane, retry, tighten, team, stage, client, side, parent, sent_by)
 
 
-def _parent(headers: Mapping[str, str], hints: Mapping[str, str]) -> str | None:
-    """The session that a client names as the parent of its own: opencode, Kilo and LiteLLM by header, Claude Code in its user id."""
+def _line(headers: Mapping[str, str], hints: Mapping[str, str], client: Known) -> tuple[str | None, str | None]:
+    """A client's own name for a line of history, and for the one that sent it, as in `Identity`. Codex says both in its bodies too."""
+    named = _first(headers, client.lanes)[0]
+    line = named or _usable(hints.get("client_metadata.thread_id"))
+    if line is None:
+        return None, None
+    sender = _first(headers, client.senders)[0] or _usable(turn_sender(headers)) or _usable(hints.get("client_metadata.parent_thread_id"))
+    if sender is None and client.sub_agents and named is not None:
+        sender = ""
+    return line, None if sender == line else sender
+
+
+def _parent(headers: Mapping[str, str], hints: Mapping[str, str], client: Known) -> str | None:
+    """The session that a client names as the parent of its own: opencode, Kilo and LiteLLM by header, Claude Code in its user id, OpenHands
+    by the cache that the two share."""
     own = _own(headers, "x-lastcall-parent")
     if own is not None:
         return own
     found = _usable(headers.get("x-parent-session-id"))
     if found is None and (user := hints.get("metadata.user_id")) is not None and (named := _CLAUDE_PARENT.search(user)) is not None:
         found = named[1]
+    if found is None and client.child_by_cache:
+        found = _usable(hints.get("prompt_cache_key"))
     return found
 
 

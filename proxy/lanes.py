@@ -15,7 +15,7 @@ from proxy.fingerprint import Fingerprints
 from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, text_of
 from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
-from proxy.state import LOST, Excused, Given, Lane, Node, Nudge, Record, name_at
+from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, name_at
 from proxy.steps import join, kept_step
 from proxy.trail import (
     Entry,
@@ -37,7 +37,7 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
 
     retry: the client marked it as a retry. began: epoch seconds. in_flight: seeds of the session's other requests under way. client: what
     is known of it. side: it says that this is no turn of its agent. session: the session's key. pardon: what an
-    operator forgave the session.
+    operator forgave the session. sent_by: as of `Lane`.
     """
 
     lane: int = 0
@@ -49,6 +49,7 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     side: bool = False
     session: bytes = b""
     pardon: Pardon = NOTHING
+    sent_by: int = NOBODY
 
 
 class Place(msgspec.Struct, gc=False):
@@ -78,6 +79,9 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     if lane.used and asker.began - lane.used > REST_SECONDS:
         lane.rested = len(history.messages)
     lane.used = asker.began
+    lane.works = lane.works or _works(request, asker)
+    if not (lane.main or asker.side):  # a summary may be asked for in another's name
+        lane.sent_by = lane.sent_by or asker.sent_by
     if asker.pardon is not NOTHING:
         unseen = len(_frozen(record, history, asker))
         forgive(record, asker.pardon)
@@ -137,14 +141,23 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
                 best, rank = (lane, depth, relation), key
     if best is not None:
         lane, depth, relation = best
-        if relation is _Relation.FORK or (relation is _Relation.PREFIX and _rewound(lane, request, history, prints)):
+        if relation is _Relation.FORK:
             return _fork(record, lane, depth)
+        if relation is _Relation.PREFIX and _rewound(lane, request, history, prints):
+            fork = _fork(record, lane, depth)
+            fork.main, lane.main = lane.main, False  # the person is here now
+            return fork
         grown = not answers and lane.nodes and len(history.users) > lane.opening
         if not grown:
             return lane
     head = head_of(request, prints)
     found = _after_compaction(record, lanes, answers, history, head, asker)
-    return found or _new_lane(record, history, head, asker, works=bool(request.tools) and not asker.side)
+    return found or _new_lane(record, history, head, asker, works=_works(request, asker))
+
+
+def _works(request: Request, asker: Asker) -> bool:
+    """Whether this is a turn of an agent, which a title or a probe is not."""
+    return bool(request.tools) and not asker.side
 
 
 def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, _Relation] | None:
@@ -179,9 +192,10 @@ def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprint
 
 
 def _new_lane(record: Record, history: History, head: int, asker: Asker, *, works: bool) -> Lane:
-    """works: it may be the session's main line, which a title or a probe, often asked for first, is not."""
+    """works: it may be the session's main line, which a title or a probe, often asked for first, and a sub-agent are not."""
     opening = sum(1 for user in history.users if user.before == 0)
-    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=works and not any(other.main for other in record.lanes))
+    main = works and not asker.sent_by and not any(other.main for other in record.lanes)
+    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=main)
     record.lanes.append(lane)
     return lane
 
@@ -256,6 +270,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     lane.older = [*old.older, *old.texts]
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
     shift = message - node - old.offset
+    lane.works, lane.sent_by = old.works, old.sent_by
     lane.reset, lane.allowed, lane.since = old.reset, old.allowed, max(old.since + shift, 0)
     lane.excused = [Excused(one.call, max(one.at + shift, 0)) for one in waiting]
     old.main = False

@@ -217,14 +217,21 @@ def why_above(reason: Reason) -> str:
     return f"the parent session was stopped ({reason})"
 
 
+def why_sender(reason: Reason) -> str:
+    """The same for the agent of this session that sent the one that asks, or one above it."""
+    return f"the agent above this sub-agent was stopped ({reason})"
+
+
 def stop_line(cause: str) -> str:
     """The line that begins whatever a stopped client is given."""
     return f"{STOP_MARK} Lastcall stopped this run: {cause}."
 
 
-def _way_on(reason: Reason, budget: Allowance | None) -> str:
+def _way_on(reason: Reason, budget: Allowance | None, *, above: bool) -> str:
     if reason is Reason.OPERATOR:
         return "An operator can let it go on."
+    if above:
+        return "It can go on when the one above it does."
     if budget is None:
         return "Send a new message to go on."
     if budget.resets_at is not None:
@@ -234,15 +241,15 @@ def _way_on(reason: Reason, budget: Allowance | None) -> str:
     return "Start a new session to go on, or have the limit raised." if budget.scope == "session" else "Have the limit raised to go on."
 
 
-def stopped_message(cause: str, reason: Reason, budget: Allowance | None = None) -> str:
-    """The same in a sentence for the `message` of an error or of the `lastcall` object, and what to do."""
+def stopped_message(cause: str, reason: Reason, budget: Allowance | None = None, *, above: bool = False) -> str:
+    """The same in a sentence for the `message` of an error or of the `lastcall` object, and what to do. above: the stop is another's."""
     who = "Held back" if budget is not None and budget.passes else "Stopped"
-    return f"{who} by Lastcall: {cause}. {_way_on(reason, budget)}"
+    return f"{who} by Lastcall: {cause}. {_way_on(reason, budget, above=above)}"
 
 
-def local_message(cause: str, reason: Reason, budget: Allowance | None = None) -> str:
-    """The whole of an answer that no model wrote."""
-    return f"{stop_line(cause)}\nThe model gave no closing answer. {_way_on(reason, budget)}"
+def local_message(cause: str, reason: Reason, budget: Allowance | None = None, *, above: bool = False) -> str:
+    """The whole of an answer that no model wrote. above: as in `stopped_message`."""
+    return f"{stop_line(cause)}\nThe model gave no closing answer. {_way_on(reason, budget, above=above)}"
 
 
 _FIRMNESS = (

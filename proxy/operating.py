@@ -287,10 +287,15 @@ def _show_session(view: Values) -> None:
     if view["limits"]:
         _show_rows([_limit_row(limit) for limit in view["limits"]], _LIMITS, None)
     for number, lane in enumerate(view["lanes"]):
-        click.echo(f"lane {number}{' (main)' if lane['main'] else ''}: run since message {lane['run']}, counts from {lane['since']}")
+        sent = "" if lane["sent_by"] is None else f", sent by lane {lane['sent_by']}"
+        click.echo(f"lane {number}{' (main)' if lane['main'] else ''}: run since message {lane['run']}, counts from {lane['since']}{sent}")
         if lane["stopped"] is not None:
             stop = lane["stopped"]
             click.echo(f"  stopped: {stop['reason']} {stop['tool']} {stop['count']}/{stop['limit']}: {', '.join(stop['calls'])}")
+        if lane["above_reason"] is not None:
+            click.echo(f"  stopped with the one that sent it: {lane['above_reason']}")
+        if lane["below_reason"] is not None:
+            click.echo(f"  sent one that was stopped: {lane['below_reason']}")
         for nudge in lane["nudges"]:
             click.echo(f"  nudged: {nudge['reason']} {nudge['tool']} {nudge['count']} at message {nudge['message']}")
         _show_rows(lane["trail"], ("message", "tool", "call", "result", "failed"), None)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proxy.fingerprint import UNSEEN
-from proxy.state import LOST, Excused, Lane, Node, Record
+from proxy.state import LOST, Excused, Lane, Node, Record, Stop
 from proxy.trail import Step
 
 NO_RUN = -1  # `Nudge.run` of a nudge that was forgiven: it stays where it was said, and counts for no run
@@ -89,6 +89,14 @@ def forgive_lane(lane: Lane, pardon: Pardon, messages: int, made: int) -> None:
         if lane.stop is not None and not news.isdisjoint(lane.stop.calls):
             lane.stop = None
         lane.pruned = [call for call in lane.pruned if call not in news]
+
+
+def standing_stop(lane: Lane, pardon: Pardon) -> Stop | None:
+    """The stop that a lane stands under, also where it has not yet heard of what was forgiven."""
+    stop = lane.stop
+    if stop is None or lane.reset != pardon.reset or not pardon.allowed_since(lane.allowed).isdisjoint(stop.calls):
+        return None
+    return stop
 
 
 def _made_already(lane: Lane, calls: Collection[int]) -> list[Excused]:

@@ -27,7 +27,7 @@ from proxy.policy import Canonical, Mode, Policy
 from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
-from proxy.state import Record, Records, dump, load
+from proxy.state import MAIN, Record, Records, dump, load
 from proxy.store import Listing, MemoryStore, Opened, Settlement, Store, Unit, shared
 from proxy.tenants import Quota
 from proxy.trail import answer_identity, head_of, is_side, read
@@ -112,7 +112,7 @@ class Sessions:
         self._linked: dict[bytes, bytes] = {}
         self._leases = Leases(store, ttl)
         self._records = Records()
-        self._family = Family()
+        self._family = Family(ttl)
         self._given_up: set[asyncio.Task[None]] = set()
 
     async def open(
@@ -231,13 +231,12 @@ class Sessions:
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
         known = session.keys.secret_id()
         record = self._records.load(session.key, opened.record, known)
-        line = tuple(record.line) if opened.record is not None else await self._family.first(self._store, session.key, parent, known)
+        line = await self._family.above(self._store, session.key, parent, record, new=opened.record is None)
         if line != session.line:  # another process has seen this session or its parent before
             await self._release(session)
             session.line, session.lease = line, self._new_id()
             session.opened = opened = await self._reserve(session)
             record = load(opened.record, known)  # others may have written since
-        self._family.remember(session.key, line)
         record.line = list(line)
         session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight, note=opened.note)
         session.take(record)
@@ -451,12 +450,12 @@ def _label(key: bytes) -> str:
 
 def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int, ...], note: bytes = b"") -> Asker:
     identity = session.identity
-    pardon = pardon_of(note)
-    return Asker(_lane_mark(session), named, identity.retry, began, in_flight, identity.client, identity.side, session.key, pardon)
+    pardon, sent_by = pardon_of(note), MAIN if identity.sent_by == "" else _lane_mark(session, identity.sent_by)
+    lane = _lane_mark(session, identity.lane)
+    return Asker(lane, named, identity.retry, began, in_flight, identity.client, identity.side, session.key, pardon, sent_by)
 
 
-def _lane_mark(session: Session) -> int:
-    lane = session.identity.lane
+def _lane_mark(session: Session, lane: str | None) -> int:
     return 0 if lane is None else session.prints.digest(b"lane", lane.encode("utf-8", "surrogatepass"))
 
 

@@ -19,6 +19,7 @@ _MOST_NAMES = 48
 _MOST_NOTICED = 16
 _SHORT = 32  # messages and calls: a lane with no more is not shortened further
 
+NOBODY, MAIN = 0, 1  # `Lane.sent_by` where it is no lane's name
 LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
 
@@ -101,6 +102,8 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     shortened: answers that were cut at the output limit. rested: how many messages there were when it was last taken up after a while.
     reset, allowed: what of `Pardon` it knows. since: the message from which it counts. excused: calls that an operator allowed.
     refused: the history that was last answered with an error, and how often; [] once another answer was given.
+    works: it was offered tools, and is no title or probe. sent_by: name of the lane that sent it, `MAIN` for the session's own,
+    `NOBODY` where its client names none.
     """
 
     name: int
@@ -129,6 +132,8 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     allowed: int = 0
     excused: list[Excused] = []
     refused: list[int] = []
+    works: bool = False
+    sent_by: int = NOBODY
 
 
 class Given(msgspec.Struct, array_like=True, gc=False):

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from proxy.fingerprint import UNSEEN
+from proxy.lineage import sender_of, stopped_above, stopped_below
 from proxy.outcomes import FAILED, VOID
+from proxy.pardon import Pardon, pardon_of
 from proxy.policy import Policy
 from proxy.prices import Price
 from proxy.state import KeptCall, Lane, Record, Stop, name_at
@@ -119,10 +121,15 @@ class Nudged:
 class LaneView:
     """A line of history. run: the message that its current run began at; since: the one from which it counts, after a reset.
 
-    open: its last answer made calls. pruned: calls left out of a message. allowed: calls that an operator allowed once.
+    sent_by: the place in the list of the lane that sent it, as far as the client says so. above_reason: why that one, or one above it,
+    stands stopped, and this one with it. below_reason: why the last of those that it sent was stopped. open: its last answer made calls.
+    pruned: calls left out of a message. allowed: calls that an operator allowed once.
     """
 
     main: bool
+    sent_by: int | None
+    above_reason: str | None
+    below_reason: str | None
     used: float
     run: int
     since: int
@@ -234,7 +241,7 @@ def session_view(key: bytes, name: str | None, peeked: Peeked, record: Record) -
         peeked.fallen.reason if peeked.fallen is not None else None,
         [hashed(relapse.call) for relapse in record.relapses],
         record.stopped,
-        [_lane(record, lane) for lane in sorted(record.lanes, key=lambda lane: (not lane.main, -lane.used))],
+        _lanes(record, pardon_of(peeked.note)),
     )
 
 
@@ -319,11 +326,21 @@ def _spent(peeked: Peeked) -> Spent:
     )
 
 
-def _lane(record: Record, lane: Lane) -> LaneView:
+def _lanes(record: Record, pardon: Pardon) -> list[LaneView]:
+    """The main one first, then those used last."""
+    lanes = sorted(record.lanes, key=lambda lane: (not lane.main, -lane.used))
+    return [_lane(record, lane, lanes, pardon) for lane in lanes]
+
+
+def _lane(record: Record, lane: Lane, lanes: Sequence[Lane], pardon: Pardon) -> LaneView:
+    sender = sender_of(record, lane)
     kept: list[tuple[int | None, KeptCall]] = [(None, call) for node in lane.before for call in node.calls]
     kept += [(number, call) for number, node in enumerate(lane.nodes, lane.offset) for call in node.calls]
     return LaneView(
         lane.main,
+        next((place for place, one in enumerate(lanes) if one is sender), None),
+        _reason(stopped_above(record, lane, pardon)),
+        _reason(stopped_below(record, lane, pardon)),
         lane.used,
         lane.run,
         lane.since,
@@ -335,6 +352,10 @@ def _lane(record: Record, lane: Lane) -> LaneView:
         _counted(record, [call for _, call in kept]),
         [_made(record, number, call) for number, call in kept],
     )
+
+
+def _reason(stop: Stop | None) -> str | None:
+    return None if stop is None else str(stop.reason)
 
 
 def _stopped(stop: Stop | None) -> Stopped | None:

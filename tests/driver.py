@@ -20,7 +20,7 @@ from proxy.models import Action, Allowance, Answer, Choice, Edits, Reason, Reque
 from proxy.nudge import local_message
 from proxy.pardon import NOTHING, Pardon
 from proxy.policy import Canonical, Mode, OnStop, Policy
-from proxy.state import Record, dump, load
+from proxy.state import NOBODY, Record, dump, load
 from proxy.trail import read
 from tests.transcripts import Call, Together, Turn, request, said
 
@@ -111,11 +111,15 @@ class House:
         spending: Spending | None = None,
         in_flight: tuple[int, ...] = (),
         side: bool = False,
+        sent_by: int = NOBODY,
     ) -> Exchange:
-        """A request arrives: load, absorb, admit. spending: what its ledger says. side: the client says that it is no turn of its agent."""
+        """A request arrives: load, absorb, admit. spending: what its ledger says. side: the client says that it is no turn of its agent.
+
+        sent_by: the lane that sent this one.
+        """
         self.now += 1
         asked = request(*turns, tools=tools, system=system)
-        asker = Asker(lane, self.named, retry, self.now, in_flight, side=side, pardon=self.pardon)
+        asker = Asker(lane, self.named, retry, self.now, in_flight, side=side, pardon=self.pardon, sent_by=sent_by)
         history = read(asked, self.prints)
         x = Exchange(asked, history, self.prints, self.policy, asker, Record(0, 0), Place.nowhere(), version=self.version)
         x.take(self.record)
@@ -194,7 +198,7 @@ class House:
     def _local(self, x: Exchange) -> bool:
         """Gives the local message; whether it is an error instead."""
         blocked = self.policy.on_stop is OnStop.ERROR
-        x.given = None if blocked else local_message(x.plan.cause, x.plan.reason or Reason.REPEATED_CALL)
+        x.given = None if blocked else local_message(x.plan.cause, x.plan.reason or Reason.REPEATED_CALL, above=x.plan.from_above)
         return blocked
 
 

@@ -31,6 +31,7 @@ class Hinted(Struct, gc=False):
     conversation: Raw = Raw()
     conversation_id: Raw = Raw()
     metadata: Raw = Raw()
+    client_metadata: Raw = Raw()
     service_tier: Raw = Raw()
 
 
@@ -40,7 +41,15 @@ class _Metadata(Struct, gc=False):
     user_id: Any = None
 
 
+class _ClientMetadata(Struct, gc=False):
+    session_id: Any = None
+    thread_id: Any = None
+    parent_thread_id: Any = None
+    sent_by: Any = msgspec.field(default=None, name="x-codex-parent-thread-id")
+
+
 _METADATA = Shape(_Metadata)
+_CLIENT_METADATA = Shape(_ClientMetadata)
 
 
 def tier_of(wire: Hinted) -> str:
@@ -49,7 +58,7 @@ def tier_of(wire: Hinted) -> str:
 
 
 def hints_of(wire: Hinted) -> dict[str, str]:
-    """Those that are texts, by name, `metadata.…` for the ones inside `metadata`."""
+    """Those that are texts, by name, `metadata.…` and `client_metadata.…` for the ones inside these."""
     metadata = _METADATA.one(wire.metadata)
     hints: dict[str, Any] = {
         "session_id": plain(wire.session_id),
@@ -62,6 +71,11 @@ def hints_of(wire: Hinted) -> dict[str, str]:
         "metadata.sessionId": metadata.sessionId,
         "metadata.user_id": metadata.user_id,
     }
+    if wire.client_metadata:
+        client = _CLIENT_METADATA.one(wire.client_metadata)
+        hints["client_metadata.session_id"] = client.session_id
+        hints["client_metadata.thread_id"] = client.thread_id
+        hints["client_metadata.parent_thread_id"] = client.parent_thread_id or client.sent_by
     return {key: value for key, value in hints.items() if isinstance(value, str) and 0 < len(value) <= LONGEST_HINT}
 
 

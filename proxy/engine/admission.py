@@ -12,8 +12,9 @@ from proxy.engine.case import Admission, Case, Flaw, Serve
 from proxy.events import FindingSeen
 from proxy.finishing import closing_tool
 from proxy.lanes import place_mark
+from proxy.lineage import stopped_above
 from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request, ToolCall
-from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, wrap_up_instruction
+from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, why_above, why_sender, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
 from proxy.state import LOST, Nudge, Record, Stop, noticed_mark
 from proxy.trail import History, Trail
@@ -26,7 +27,7 @@ REPEAT_SHOWN_FROM = 3  # the second repeat
 
 
 def admit(case: Case, spending: Spending) -> Admission:
-    """Decides on a request. Budgets speak first, then a stop that stands, then what the trail shows."""
+    """Decides on a request. Budgets speak first, then a stop that stands, its own or one above it, then what the trail shows."""
     policy, place = case.policy, case.place
     counts = tally(place.trail, policy)
     plan = Admission(repeat=_repeat(place.trail, counts, policy), counts=counts, status=_error_status(case))
@@ -36,10 +37,16 @@ def admit(case: Case, spending: Spending) -> Admission:
         return _refused(plan, spending.refused)
     if spending.above is not None:
         plan.serve = Serve.LOCAL
-        plan.stop_from_above(spending.above)
+        plan.stop_from_above(spending.above, why_above(spending.above))
         return plan
     if place.current and place.lane.stop is not None:
         return _still_stopped(plan, place.lane.stop)
+    sender = stopped_above(case.record, place.lane, case.asker.pardon)
+    if sender is not None:
+        plan.serve = Serve.LOCAL
+        plan.stop_from_above(sender.reason, why_sender(sender.reason))
+        plan.tool, plan.count, plan.limit = sender.tool, sender.count, sender.limit
+        return plan
     turns = case.turns()
     plan = _weigh(plan, case, counts, turns, spending)
     plan.armed = plan.serve is Serve.FORWARD and (

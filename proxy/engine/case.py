@@ -14,7 +14,7 @@ from proxy.events import FindingSeen
 from proxy.fingerprint import Fingerprints
 from proxy.lanes import Asker, Place, absorb, unheard
 from proxy.models import Action, Allowance, Choice, Edits, Finding, Reason, Request, ToolCall
-from proxy.nudge import why, why_above, why_budget, why_flaw
+from proxy.nudge import why, why_budget, why_flaw
 from proxy.policy import Expectation, Policy, Scope
 from proxy.state import Nudge, Record, Stop
 from proxy.trail import History, asks_summary, read
@@ -100,6 +100,11 @@ class Admission(msgspec.Struct, gc=False):
         """Whether the request is only refused for now: the run goes on when it is sent again."""
         return self.action is Action.REFUSE and self.budget is not None and self.budget.passes
 
+    @property
+    def from_above(self) -> bool:
+        """Whether the stop is another's: what asked is below it, and goes on with it."""
+        return self.action is Action.STOP and self.scope == "parent" and self.budget is None
+
     def mend_for(self, flaw: "Flaw", *, answered: bool) -> None:
         """An answer is changed for its flaw, and the run goes on. answered: by one that the model gave when it was asked again.
 
@@ -115,9 +120,9 @@ class Admission(msgspec.Struct, gc=False):
         self.action, self.reason, self.finding, self.tool, self.count, self.nudge = action, budget.reason, None, None, None, None
         self.budget, self.limit, self.scope, self.cause = budget, budget.limit, budget.scope, why_budget(budget)
 
-    def stop_from_above(self, reason: Reason) -> None:
-        """A session above this one stands stopped."""
-        self.action, self.reason, self.scope, self.cause = Action.STOP, reason, "parent", why_above(reason)
+    def stop_from_above(self, reason: Reason, cause: str) -> None:
+        """A session above this one stands stopped, or the agent that sent this sub-agent."""
+        self.action, self.reason, self.scope, self.cause = Action.STOP, reason, "parent", cause
 
     def stop_for(self, finding: Finding, *, made: bool = False) -> None:
         """The run is stopped for this finding, by the request (then the calls were `made`) or by the answer to it."""

@@ -30,7 +30,7 @@ def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: st
         action=plan.action,
         reason=reason,
         detector=str(reason) if plan.finding is not None else None,
-        message=mended_message(plan.cause) if plan.mended else stopped_message(plan.cause, reason, plan.budget),
+        message=mended_message(plan.cause) if plan.mended else stopped_message(plan.cause, reason, plan.budget, above=plan.from_above),
         tool=plan.tool or None,
         count=plan.count,
         limit=plan.limit,

@@ -142,7 +142,7 @@ class Closing:
             await self._not_now()
             return
         if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
-            text = local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget)
+            text = local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget, above=plan.from_above)
             finish = self._finish_call(text)
             await (self._say(joined([course.kept, text])) if finish is None else self._say(course.kept, (finish,)))
             return

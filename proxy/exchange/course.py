@@ -10,10 +10,10 @@ from proxy.chains import Delivered, as_it_came, in_place_of, standing
 from proxy.dialects import Dialect
 from proxy.engine import Admission, Verdict, notice_of
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
+from proxy.lineage import stopped_below
 from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall
 from proxy.policy import Mode
 from proxy.sessions import Session
-from proxy.state import is_sub_agent
 
 
 class Course(msgspec.Struct):
@@ -136,16 +136,12 @@ class Course(msgspec.Struct):
 
 
 def _stopped_below(session: Session) -> str | None:
-    """Why a session below this one, or a sub-agent of its main line, was last stopped."""
+    """Why a session below this one, or a sub-agent of this line of it, was last stopped."""
     assert session.opened is not None
     if session.opened.fallen is not None:
         return session.opened.fallen.reason
-    record = session.record
-    if len(record.lanes) < 2 or not session.place.lane.main:
-        return None
-    below = [lane for lane in record.lanes if lane.stop is not None and is_sub_agent(lane, record)]
-    last = max(below, key=lambda lane: lane.used, default=None)
-    return last.stop.reason if last is not None and last.stop is not None else None
+    stop = stopped_below(session.record, session.place.lane, session.asker.pardon)
+    return None if stop is None else stop.reason
 
 
 def _header_text(text: str) -> bytes:

@@ -419,6 +419,29 @@ async def test_a_session_too_far_down_is_refused() -> None:
     assert served.ledger()[2] == 0
 
 
+@pytest.mark.parametrize("judged", [False, True], ids=["unjudged", "judged"])
+async def test_nobody_escapes_by_a_parent_too_far_down(judged: bool) -> None:
+    """What is below a session that was refused is refused too, on every route and in every process, and so is that session itself."""
+    served = sessions()
+    for depth in range(8):
+        await ask(served, x_lastcall_session=f"s{depth + 1}", x_lastcall_parent=f"s{depth}")
+    other = sessions()  # a process that has not seen them
+    other.setting.bills = Bills(served.guard, ttl=3600, closed=False, new_id=served.setting.new_id, on_failure=other.telemetry.emit)
+
+    async def asked(proxy: Proxy, session: str, parent: str | None = None) -> Conversation:
+        headers: dict[str, Any] = {"x_lastcall_session": session} | ({} if parent is None else {"x_lastcall_parent": parent})
+        return await proxy.ask(request(), x_lastcall_key="k", **headers) if judged else await ask(proxy, **headers)
+
+    before, calls = await spent(served), len(served.upstream.sent)
+    deep = [await asked(served, "s9", "s8"), await asked(served, "s10", "s9"), await asked(served, "s11", "s10"), await asked(served, "s9")]
+    deep += [await ask(other, x_lastcall_session="s12", x_lastcall_parent="s10")]
+    await served.sessions.drain()
+
+    assert [(one.status, one.json["error"]["code"]) for one in deep] == [(400, "lastcall_too_deep")] * 5
+    assert (await spent(served), len(served.upstream.sent)) == (before, calls)
+    assert (await asked(served, "s8")).status == 200
+
+
 async def test_what_the_sessions_bodies_taught_bounds_no_other_kind() -> None:
     """An embedding of text that takes a token a byte fits by its own size alone."""
     served = sessions(answer("hi", usage={"prompt_tokens": 10, "completion_tokens": 3}), budgets={"tokens": 3_000})

@@ -3,7 +3,21 @@
 import pytest
 
 from proxy.errors import BadRequest
-from proxy.family import MAX_DEPTH, Family, check_depth, line_of
+from proxy.family import MAX_DEPTH, Family, line_of
+from proxy.state import VERSION, Record, load
+from proxy.store import Account
+from proxy.store.memory import MemoryStore
+
+KEY = 7
+
+
+def new() -> Record:
+    return Record(VERSION, KEY)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(lambda: 1_000.0, lambda size: bytes(size))
 
 
 @pytest.mark.parametrize(
@@ -21,27 +35,37 @@ def test_a_line_ends_before_it_leads_back(parent: bytes | None, above: tuple[byt
     assert line_of(b"s", parent, above) == line
 
 
-def test_what_was_settled_is_not_guessed_again() -> None:
+async def test_what_was_settled_is_not_guessed_again(store: MemoryStore) -> None:
     """Another parent named later changes nothing."""
-    family = Family()
+    family = Family(60.0)
     assert family.guess(b"s", b"p") == (b"p",)
-    family.remember(b"p", (b"g",))
+    assert await family.above(store, b"p", b"g", new(), new=True) == (b"g",)
     assert family.guess(b"s", b"p") == (b"p", b"g")
-    family.remember(b"s", ())
-    family.remember(b"s", ())
-    assert (family.guess(b"s", b"p"), family.known(b"s"), family.known(b"x")) == ((), (), None)
+    for _ in range(2):
+        assert await family.above(store, b"s", b"p", new(), new=False) == ()
+    assert family.guess(b"s", b"p") == ()
 
 
-def test_what_is_remembered_is_bounded() -> None:
+async def test_what_is_remembered_is_bounded(store: MemoryStore) -> None:
     """The oldest goes."""
-    family = Family()
+    family, nobody = Family(60.0), new()
     for number in range(8193):
-        family.remember(number.to_bytes(4, "big"), ())
-    assert (family.known(bytes(4)), family.known((8192).to_bytes(4, "big"))) == (None, ())
+        await family.above(store, number.to_bytes(4, "big"), None, nobody, new=True)
+    assert (family.guess(bytes(4), b"p"), family.guess((8192).to_bytes(4, "big"), b"p")) == ((b"p",), ())
 
 
-def test_a_line_has_an_end() -> None:
-    """More cannot be charged, and less would be a way around a budget."""
-    check_depth((b"p",) * MAX_DEPTH)
-    with pytest.raises(BadRequest, match="9 sessions above it, and 8 is the most"):
-        check_depth((b"p",) * (MAX_DEPTH + 1))
+async def test_a_line_has_an_end(store: MemoryStore) -> None:
+    """More cannot be charged, and less would be a way around a budget: what is further down is refused, in every process, from then on."""
+    family = Family(60.0)
+    for depth in range(MAX_DEPTH):
+        assert len(await family.above(store, b"s%d" % (depth + 1), b"s%d" % depth, new(), new=True)) == depth + 1
+    for session, parent in ((b"s9", b"s8"), (b"s10", b"s9"), (b"s11", b"s10")):
+        with pytest.raises(BadRequest, match="more than 8 sessions above it; name a session further up in 'x-lastcall-parent'"):
+            await family.above(store, session, parent, new(), new=True)
+        family = Family(60.0)  # another process, which has seen none of them
+        (kept,) = await store.peek([Account(session)])
+        assert kept is not None
+        record = load(kept.record, KEY)
+        assert len(record.line) == MAX_DEPTH + 1
+        with pytest.raises(BadRequest, match="more than 8"):
+            await family.above(store, session, None, record, new=False)

@@ -191,11 +191,47 @@ def test_other_peoples_headers_are_only_ignored(value: str) -> None:
         ("opencode/1", {"x-claude-code-agent-id": "a1"}, None),
         ("codex_cli_rs/0.50", {"thread-id": "t1", "x-lastcall-lane": "mine"}, "mine"),
         ("codex_cli_rs/0.50", {"thread-id": " "}, None),
+        ("codex_cli_rs/0.50", {"thread_id": "t1"}, "t1"),
     ],
 )
 def test_a_lane_is_what_its_client_calls_it(agent: str, headers: dict[str, str], lane: str | None) -> None:
     """An agent or thread id; Lastcall's own header first."""
     assert of(headers, agent=agent).lane == lane
+
+
+@pytest.mark.parametrize(
+    ("agent", "headers", "hints", "sent_by"),
+    [
+        ("codex_cli_rs/0.171", {"thread-id": "t2", "x-codex-parent-thread-id": "t1"}, {}, "t1"),
+        ("codex_cli_rs/0.171", {"thread_id": "t2", "x-codex-turn-metadata": '{"turn_id":"1","parent_thread_id":"t1"}'}, {}, "t1"),
+        ("codex_cli_rs/0.171", {"thread-id": "t2", "x-codex-turn-metadata": '{"parent_thread_id":""}'}, {}, None),
+        ("codex_cli_rs/0.171", {"thread-id": "t1", "x-codex-parent-thread-id": "t1"}, {}, None),
+        ("codex_cli_rs/0.171", {"thread-id": "t1"}, {}, None),
+        ("codex_cli_rs/0.171", {"x-codex-parent-thread-id": "t1"}, {}, None),
+        ("codex_cli_rs/0.171", {"x-openai-subagent": "review"}, {}, None),
+        ("python-httpx", {}, {"client_metadata.thread_id": "t2", "client_metadata.parent_thread_id": "t1"}, "t1"),
+        ("python-httpx", {}, {"client_metadata.thread_id": "t1"}, None),
+        ("claude-cli/2", {"x-claude-code-agent-id": "a1"}, {}, ""),
+        ("claude-cli/2", {"x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"}, {}, "a1"),
+        ("", {"x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"}, {}, "a1"),
+        ("claude-cli/2", {"x-claude-code-agent-id": "a1", "x-lastcall-lane": "mine"}, {}, ""),
+        ("claude-cli/2", {"x-lastcall-lane": "mine"}, {}, None),
+        ("claude-cli/2", {"x-claude-code-parent-agent-id": "a1"}, {}, None),
+        ("", {"x-lastcall-lane": "mine"}, {}, None),
+        ("", {"x-lastcall-lane": "mine", "x-lastcall-session": "s", "x-lastcall-parent": "s"}, {}, ""),
+        ("", {"x-lastcall-session": "s", "x-lastcall-parent": "s"}, {}, None),
+    ],
+)
+def test_a_sub_agents_line_is_sent_by_another(agent: str, headers: dict[str, str], hints: dict[str, str], sent_by: str | None) -> None:
+    """Where its client says so: by the other's name, or by the session's own line where it has none. Nobody is sent by itself."""
+    identity = of(headers, hints=hints, agent=agent)
+    assert (identity.sent_by, identity.parent) == (sent_by, None)
+
+
+def test_codex_says_in_the_body_too_who_it_is() -> None:
+    """Where a gateway takes its headers off."""
+    identity = of(hints={"client_metadata.session_id": "s", "client_metadata.thread_id": "t"}, agent="OpenAI/Python 3")
+    assert (identity.session, identity.source, identity.lane) == ("s", "client_metadata.session_id", "t")
 
 
 # ---- the caller
@@ -384,6 +420,11 @@ def test_a_limit_in_money_is_read_in_nano_dollars() -> None:
         ({"x-parent-session-id": "ses_1"}, {}, "ses_1"),
         ({"x-parent-session-id": " "}, {"metadata.user_id": "user_1_account__session_2"}, None),
         ({}, {"metadata.user_id": '{"session_id":"11111111-2222","parent_session_id":"aaaaaaaa-bbbb"}'}, "aaaaaaaa-bbbb"),
+        ({"user-agent": "OpenHands/1", "x-litellm-session-id": "conv-2"}, {"prompt_cache_key": "conv-1"}, "conv-1"),
+        ({"user-agent": "OpenHands/1", "x-litellm-session-id": "conv-1"}, {"prompt_cache_key": "conv-1"}, None),
+        ({"user-agent": "OpenHands/1"}, {"prompt_cache_key": "conv-1"}, None),
+        ({"user-agent": "OpenAI/Python", "x-litellm-session-id": "conv-2"}, {"prompt_cache_key": "conv-1"}, None),
+        ({"x-lastcall-session": "a", "x-lastcall-parent": "a"}, {}, None),
     ],
 )
 def test_the_parent_of_a_session(headers: dict[str, str], hints: dict[str, str], parent: str | None) -> None:

@@ -35,13 +35,18 @@ def command(*arguments: str, url: str, key: str = KEY) -> Result:
 
 @pytest.fixture(scope="module")
 def lastcall() -> Iterator[str]:
-    """A Lastcall with one session that stands stopped, until the tests have ended."""
+    """A Lastcall with a session that stands stopped and one whose sub-agent did before it, until the tests have ended."""
     ready, over = threading.Event(), threading.Event()
     where: list[str] = []
 
     async def serve() -> None:
         async with upstream_running() as upstream, running(upstream.url, CONFIG, env={"K": "sk"}) as proxy, aiohttp.ClientSession() as http:
             upstream.model = looping()
+            crew = {"x-lastcall-session": "crew"}
+            main_line = Agent(http, proxy.v1, key="lc-red", headers=crew)
+            main_line.take(await main_line.ask())
+            await Agent(http, proxy.v1, key="lc-red", headers={**crew, "x-claude-code-agent-id": "a1"}, task="Look into it.").run()
+            await main_line.run()
             await Agent(http, proxy.v1, key="lc-red", headers={"x-lastcall-session": "build\u002f1"}).run()
             await Agent(http, proxy.v1, key="lc-red", headers={"x-lastcall-session": "other"}).ask()
             where.append(proxy.url)
@@ -63,7 +68,11 @@ def test_sessions_are_listed(lastcall: str) -> None:
     found = json.loads(command("sessions", "list", "--json", "--search", "build", url=lastcall + "/v1/").stdout)
 
     assert lines[0].split("\t") == ["session", "name", "team", "state", "reason", "seen", "steps", "tokens", "cost_usd"]
-    assert [line.split("\t")[1:5] for line in lines[1:]] == [["other", "red", "active", ""], ["build/1", "red", "stopped", "repeated_call"]]
+    assert [line.split("\t")[1:5] for line in lines[1:]] == [
+        ["other", "red", "active", ""],
+        ["build/1", "red", "stopped", "repeated_call"],
+        ["crew", "red", "stopped", "repeated_call"],
+    ]
     assert [row["name"] for row in rows] == ["other"]
     assert [row["name"] for row in found] == ["build/1"]
 
@@ -78,6 +87,16 @@ def test_a_session_is_shown(lastcall: str) -> None:
     assert "stopped: repeated_call read_file 5/5" in shown.stdout and "nudged: repeated_call read_file 3 at message 2" in shown.stdout
     assert shown.stdout.count(view["lanes"][0]["calls"][0]["call"]) == 5
     assert "steps\t20\t6" in shown.stdout
+
+
+def test_a_session_is_shown_with_its_sub_agents(lastcall: str) -> None:
+    """Who sent whom, and the stops above and below each."""
+    main_line, sub = command("sessions", "show", "crew", url=lastcall).stdout.split("lane ", 2)[1:]
+
+    assert main_line.startswith("0 (main): run since message 0, counts from 0\n")
+    assert "  sent one that was stopped: repeated_call\n" in main_line
+    assert sub.startswith("1: run since message 0, counts from 0, sent by lane 0\n")
+    assert "  stopped with the one that sent it: repeated_call\n" in sub
 
 
 def test_sessions_are_changed(lastcall: str) -> None:
@@ -119,10 +138,10 @@ def test_teams_are_shown(lastcall: str) -> None:
     table = command("teams", "usage", "red", "--csv", "--from", rows[0]["day"], url=lastcall).stdout.splitlines()
 
     assert [line.split("\t")[0] for line in now] == ["team", "red", "blue"]
-    assert now[1].split("\t")[3:6] == ["steps", "50", "7"]
+    assert now[1].split("\t")[3:6] == ["steps", "50", "17"]
     assert (rules["teams"][0]["team"], rules["policy"]["policy"]["budgets"]["steps"]) == ("blue", 20)
     assert '"mode": "enforce"' in told
-    assert usage[1].split("\t")[1:3] == ["gpt-*", "7"] and table[1].split(",")[1:3] == ["gpt-*", "7"]
+    assert usage[1].split("\t")[1:3] == ["gpt-*", "17"] and table[1].split(",")[1:3] == ["gpt-*", "17"]
 
 
 def test_a_teams_budget_is_raised(lastcall: str) -> None:

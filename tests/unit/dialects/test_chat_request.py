@@ -111,6 +111,14 @@ def test_hints_are_strings_of_a_sensible_length() -> None:
     metadata = {"session_id": "g", "sessionId": "h", "user_id": "i"}
 
     assert parse_request(body(**hints, metadata=metadata)).hints == hints | {f"metadata.{key}": value for key, value in metadata.items()}
+    told = {"session_id": "j", "thread_id": "k", "x-codex-parent-thread-id": "l", "turn_id": "m"}
+    assert parse_request(body(client_metadata=told)).hints == {
+        "client_metadata.session_id": "j",
+        "client_metadata.thread_id": "k",
+        "client_metadata.parent_thread_id": "l",
+    }
+    assert parse_request(body(client_metadata=told | {"parent_thread_id": "n"})).hints["client_metadata.parent_thread_id"] == "n"
+    assert parse_request(body(client_metadata=[1])).hints == {}
     assert parse_request(body(session_id=5, user="", prompt_cache_key="x" * 513, conversation={"id": 7}, metadata="no")).hints == {}
     assert parse_request(body(user="x" * 512, metadata={"session_id": None})).hints == {"user": "x" * 512}
 
