@@ -254,7 +254,9 @@ async def _not_understood(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     place = ".".join(str(step) for step in first["loc"][1:]) or "the body"
-    refusal = BadRequest(f"{place}: {first['msg']}; see {PREFIX}/openapi.json")
+    value = first.get("input")
+    seen = f" is {value!r:.40}" if isinstance(value, str | int | float) else ""
+    refusal = BadRequest(f"{place}{seen}: {first['msg']}; see {PREFIX}/openapi.json")
     return _error(refusal.status, refusal.code, refusal.message)
 
 

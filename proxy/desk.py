@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -53,6 +53,17 @@ _NOTHING: Mapping[str, object] = {}
 _AS_WRITTEN = {"extra": "forbid"}  # a limit that is misspelt is no limit: say so
 
 
+class _Strict:
+    """Marks a number that must be written as one: pydantic, which reads it, is not to turn a text into it."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Callable[[object], dict[str, object]]) -> dict[str, object]:
+        return handler(source) | {"strict": True}
+
+
+_Count = Annotated[int, _Strict()] | None
+_Amount = Annotated[float, _Strict()] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Raise:
     """Limits to be in force from now on, whatever the configuration and the client say; what is left out stays.
@@ -62,13 +73,13 @@ class Raise:
 
     __pydantic_config__: ClassVar[Mapping[str, object]] = _AS_WRITTEN
 
-    steps: int | None = None
-    tokens: int | None = None
-    input: int | None = None
-    output: int | None = None
-    cost_usd: float | None = None
-    deadline: float | None = None
-    restore: bool = False
+    steps: _Count = None
+    tokens: _Count = None
+    input: _Count = None
+    output: _Count = None
+    cost_usd: _Amount = None
+    deadline: _Amount = None
+    restore: Annotated[bool, _Strict()] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +92,12 @@ class TeamRaise:
     __pydantic_config__: ClassVar[Mapping[str, object]] = _AS_WRITTEN
 
     per: Literal["minute", "hour", "day", "week", "month"] | None = None
-    steps: int | None = None
-    tokens: int | None = None
-    input: int | None = None
-    output: int | None = None
-    cost_usd: float | None = None
-    restore: bool = False
+    steps: _Count = None
+    tokens: _Count = None
+    input: _Count = None
+    output: _Count = None
+    cost_usd: _Amount = None
+    restore: Annotated[bool, _Strict()] = False
 
 
 class Found(msgspec.Struct, frozen=True):

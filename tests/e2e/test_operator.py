@@ -222,6 +222,10 @@ async def test_what_cannot_be_meant_is_refused_and_harms_nobody(upstream: Upstre
         '{"cost_usd": NaN}',
         '{"cost_usd": Infinity}',
         '{"steps": 1.5}',
+        '{"steps": "5"}',
+        '{"cost_usd": "5"}',
+        '{"steps": true}',
+        '{"restore": "yes"}',
         '"x"',
         "",
         "{}",
@@ -243,7 +247,8 @@ async def test_what_cannot_be_meant_is_refused_and_harms_nobody(upstream: Upstre
         away = [line for line in map(json.loads, proxy.log) if line["event"] == "store_changed"]
 
     assert (set(listed), names) == ({200}, [404] * 3)
-    assert [status for status, _ in ends] == [400, 413, *[400] * 7]
+    assert [status for status, _ in ends] == [400, 413, *[400] * 11]
+    assert ends[6][1]["error"]["message"] == "steps is '5': Input should be a valid integer; see /admin/openapi.json"
     assert all(set(body["error"]) == {"code", "message"} for _, body in [*ends, *wrong])
     assert [status for status, _ in wrong] == [405, 405]
     assert (raised[0], turn.headers["x-lastcall-step"], away) == (200, "2/3", [])
