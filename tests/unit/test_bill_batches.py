@@ -12,8 +12,8 @@ from proxy.errors import StoreUnavailable
 from proxy.keys import digest_of
 from proxy.prices import Price, Prices, rates_of
 from proxy.tenants import Tenants
+from tests.billed import ask, proxy, spent
 from tests.in_process import Conversation, Proxy, ScriptedResponse
-from tests.unit.test_bill import ask, proxy, spent
 
 
 def batch(status: str = "completed", **more: Any) -> ScriptedResponse:
