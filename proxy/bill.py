@@ -6,6 +6,7 @@ agent does there. A request that names no session is its team's alone; one that 
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
@@ -14,7 +15,7 @@ from proxy.errors import StoreUnavailable
 from proxy.events import StoreFailed, StoreOperation
 from proxy.family import Family, Line
 from proxy.identity import Identity, Keys
-from proxy.leases import Leases
+from proxy.leases import WHATEVER_COMES, Leases
 from proxy.metering import Charge, Meter, Work, amounts_of, cost_of
 from proxy.models import Allowance, Usage
 from proxy.policy import Budgets
@@ -100,8 +101,21 @@ class Bills:
         self._family = Family(ttl)
         self._committing: set[asyncio.Task[None]] = set()
 
-    async def open(self, tenant: Tenant, quota: Quota, price: Price | None, charge: Charge, identity: Identity, budgets: Budgets) -> Bill:
+    async def open(
+        self,
+        tenant: Tenant,
+        quota: Quota,
+        price: Price | None,
+        charge: Charge,
+        identity: Identity,
+        budgets: Budgets,
+        *,
+        patient: bool = True,
+        within: AbstractAsyncContextManager[object] = WHATEVER_COMES,
+    ) -> Bill:
         """Reserves for one call of a team, of the session that it names, or both. budgets: of that session.
+
+        patient: it may wait for room; within: what ends that before its time, by an exception of its own.
 
         Raises `StoreUnavailable` only when the failure mode is closed, `BadRequest` for a session that cannot be where it says it is.
         """
@@ -113,7 +127,7 @@ class Bills:
         bill = Bill(self, key, self._new_id(), purse, charge)
         try:
             shared(secret)
-            opened = await self._open(bill, _Payers(keys, tenant, quota, identity, budgets))
+            opened = await self._open(bill, _Payers(keys, tenant, quota, identity, budgets, patient, within))
         except StoreUnavailable as error:
             self._failed(StoreOperation.OPEN, error)
             if self._closed:
@@ -174,10 +188,7 @@ class Bills:
     async def _reserve(self, bill: Bill, payers: "_Payers", line: Line) -> Opened:
         bill.purse = msgspec.structs.replace(bill.purse, accounts=payers.accounts(line))
         asked = payers.reservation(bill)
-        opened = await self._store.open(bill.key, asked, self._ttl)
-        if opened.refused is None:
-            self._leases.hold(bill.key, asked)
-        return opened
+        return await self._leases.reserve(bill.key, asked, payers.within)
 
     def _give_up(self, bill: Bill) -> None:
         if self._leases.holds(bill.lease):
@@ -196,6 +207,7 @@ class Bills:
             await self._store.commit(
                 bill.key, record=bill.record, version=0, settlements=[settlement], links=[], ttl=self._ttl, listing=bill.listing
             )
+            self._leases.settled(bill.key, [settlement])
         except StoreUnavailable as error:  # the store's guard sends it later
             self._failed(StoreOperation.COMMIT, error)
 
@@ -217,6 +229,8 @@ class _Payers(msgspec.Struct, frozen=True, gc=False):
     quota: Quota
     identity: Identity
     budgets: Budgets
+    patient: bool
+    within: AbstractAsyncContextManager[object]
 
     def accounts(self, line: Line) -> tuple[Account, ...]:
         """The ledgers beside the session's own. The team's counts the call as a step, and no session for it."""
@@ -230,9 +244,9 @@ class _Payers(msgspec.Struct, frozen=True, gc=False):
         bound, tier, purse = bill.charge.bound, bill.charge.tier, bill.purse
         beside = 0 if purse.price is None else unit_cost(purse.price.units, bill.charge.most, told=False)
         if self.identity.session is None:
-            return purse.holding(bill.lease, 0, bound, bound.input_bound, tier=tier, beside=beside)
+            return purse.holding(bill.lease, 0, bound, bound.input_bound, tier=tier, beside=beside, patient=self.patient)
         size, tighten = bound.input_bound + _BEYOND, self.identity.tighten
-        return purse.holding(bill.lease, 0, bound, size, self.budgets, tighten, tier=tier, beside=beside)
+        return purse.holding(bill.lease, 0, bound, size, self.budgets, tighten, tier=tier, beside=beside, patient=self.patient)
 
 
 def _accounts(keys: Keys, tenant: Tenant, quota: Quota, line: Line) -> tuple[Account, ...]:

@@ -91,7 +91,8 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     dialect: `chat`, …. run: number of the message that the lane's run began at. model: as asked (telemetry maps it to a closed
     set). action: in observe mode what would have been done.
     tool/count/limit describe the loop, where there is one. status: HTTP status sent, 499 when the client left first. outcome: an
-    `Outcome`. Seconds are wall time: overhead is what Lastcall added before the upstream was asked; upstream_seconds from there to its
+    `Outcome`. Seconds are wall time: overhead is what Lastcall added before the upstream was asked, but for what the request waited until
+    others gave back what they held of a budget (waited_seconds); upstream_seconds from there to its
     last byte; first_byte_seconds from the request to the first byte for the client (None when there was none). pruned: tool calls left
     out of the answer for `reason`. upstream_errors: one entry for every upstream call that failed, whether or not another succeeded.
     cached_tokens: the part of the input that the provider read from its cache. avoided_tokens: what the input of one more call would have
@@ -123,6 +124,7 @@ class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     warned: Reason | None = None
     usage_estimated: bool = False
     overhead_seconds: float = 0.0
+    waited_seconds: float = 0.0
     upstream_seconds: float = 0.0
     first_byte_seconds: float | None = None
     findings: tuple[FindingSeen, ...] = ()

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from proxy.chains import MOST_NAMED, complete
+from proxy.contention import written
 from proxy.fingerprint import Fingerprints
 from proxy.identity import Keys
 from proxy.models import Answer
 from proxy.state import dump, load
-from proxy.store import Account, Store
+from proxy.store import Account, Committed, Store
 from proxy.turns import said_mark
-
-_CONFLICTS = 16  # lost races in a row before it is given up
 
 
 async def learn(
@@ -21,13 +20,14 @@ async def learn(
     choice = answer.choices[0]
     said = said_mark(choice.text, prints)
     links = [keys.kept(scope, item) for item in choice.items[-MOST_NAMED:]]
-    for _ in range(_CONFLICTS):
-        (found,) = await store.peek([Account(session)])
-        if found is None:
-            return
-        record = load(found.record, keys.secret_id())
-        if not complete(record, names, answer, said, prints):
-            return
-        done = await store.commit(session, record=dump(record), version=found.version, settlements=[], links=links, ttl=ttl)
-        if not done.conflict:
-            return
+
+    async def commit(record: bytes | None, version: int, _: bool) -> Committed:
+        return await store.commit(session, record=record, version=version, settlements=[], links=links, ttl=ttl)
+
+    async def anew(standing: bytes | None) -> bytes | None:
+        record = load(standing, keys.secret_id())
+        return dump(record) if complete(record, names, answer, said, prints) else None
+
+    (found,) = await store.peek([Account(session)])
+    if found is not None and (record := await anew(found.record)) is not None:
+        await written(commit, anew, record, found.version)

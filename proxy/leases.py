@@ -1,19 +1,25 @@
-"""The leases of calls under way: short, so that what a dead process held is soon free, and renewed while a call goes on.
+"""The leases of calls under way: asked for, waited for where others hold the room, and kept until they are settled.
 
-One that ran out all the same, because the process was paused or the store away for longer than its life, is reserved again as soon as that
-is noticed: what the call held may be another's by then, and its ledgers say whether it still fits.
+They are short, so that what a dead process held is soon free, and renewed while a call goes on. One that ran out all the same, because
+the process was paused or the store away for longer than its life, is reserved again as soon as that is noticed: what the call held may be
+another's by then, and its ledgers say whether it still fits.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
 
 from proxy.errors import StoreUnavailable
 from proxy.purse import LEASE_SECONDS
-from proxy.store import Reservation, Store
+from proxy.room import Room
+from proxy.store import Opened, Reservation, Settlement, Store
 
 _RENEW_SECONDS = LEASE_SECONDS / 3
 _AT_ONCE = 64
+WHATEVER_COMES: AbstractAsyncContextManager[object] = contextlib.nullcontext()
 
 
 class Leases:
@@ -27,6 +33,34 @@ class Leases:
         self._due: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._work: asyncio.Task[None] | None = None
+        self._room = Room(self._ask, self._give_back)
+
+    async def reserve(self, session: bytes, asked: Reservation, within: AbstractAsyncContextManager[object] = WHATEVER_COMES) -> Opened:
+        """The store's answer; what it granted is renewed from now on. A patient call that has no room only for what others hold waits.
+
+        within: what ends that wait before its time. Raises `StoreUnavailable`.
+        """
+        self.let_go(asked.lease)  # what it held before, if it did, ends with this
+        opened = await self._ask(session, asked)
+        if asked.patient and opened.refused is not None and opened.refused.held:
+            opened = await self._room.wait(session, asked, opened, within)
+        if opened.refused is None:
+            self.hold(session, asked)
+        return opened
+
+    async def _ask(self, session: bytes, asked: Reservation) -> Opened:
+        return await self._store.open(session, asked, self._ttl)
+
+    async def _give_back(self, session: bytes, granted: Reservation) -> None:
+        nothing = Settlement(granted.lease, 0, 0, 0, 0, accounts=granted.accounts)
+        with contextlib.suppress(StoreUnavailable):  # then the store's guard sends it later
+            await self._store.commit(session, record=None, version=0, settlements=[nothing], links=[], ttl=self._ttl)
+            self.settled(session, [nothing])
+
+    def settled(self, session: bytes, settlements: Sequence[Settlement]) -> None:
+        """The store has these: whoever waits for what they held is asked for again."""
+        for settlement in settlements:
+            self._room.stir((session, *(account.key for account in settlement.accounts)))
 
     def hold(self, session: bytes, granted: Reservation) -> None:
         """From now on it is renewed."""
@@ -45,6 +79,7 @@ class Leases:
     def close(self) -> None:
         """Renews nothing any more."""
         self._held.clear()
+        self._room.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -74,4 +109,4 @@ class Leases:
         """Renews one, or reserves it anew. A call that no longer fits goes on all the same, and is settled as any."""
         lives = await self._store.renew(session, granted.lease, granted.accounts, granted.expires_in)
         if not lives and self.holds(granted.lease):
-            await self._store.open(session, granted, self._ttl)
+            await self._store.open(session, msgspec.structs.replace(granted, patient=False, again=True), self._ttl)

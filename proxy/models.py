@@ -294,7 +294,7 @@ class Allowance(msgspec.Struct, frozen=True, gc=False):
 
     reason: how it ends a run. unit: `steps`, `tokens`, `input`, `output`, `cost` (dollars), `deadline` (seconds), `calls` or `sessions` (at
     once). limit, spent: in that unit. scope: whose it is, `session`, `parent` or `team`. per: the stretch of the calendar (`day`), "" for
-    the whole life. resets_at: when that stretch ends, epoch seconds.
+    the whole life. resets_at: when that stretch ends, epoch seconds. held: by calls under way, where nothing else is in the way; else None.
     """
 
     reason: Reason
@@ -304,18 +304,20 @@ class Allowance(msgspec.Struct, frozen=True, gc=False):
     scope: str = "session"
     per: str = ""
     resets_at: float | None = None
+    held: float | None = None
 
     @property
     def passes(self) -> bool:
-        """Whether nothing is used up: as many as may be are under way at once, and one that ends makes room."""
-        return self.unit in ("calls", "sessions") and self.limit > 0
+        """Whether nothing is used up: only what calls under way hold is in the way, or how many they are, and one that ends makes room."""
+        return self.held is not None or (self.unit in ("calls", "sessions") and self.limit > 0)
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """The `lastcall` object of a stop or refusal, field by field as clients see it (None where it does not apply).
 
     scope: `run` for a stop, `call` for calls left out of a message, a budget's own. spent/limit: in the budget's unit or in
-    repeats. resets_at: epoch seconds. trail: up to 16 entries {"tool", "count", "outcome"}.
+    repeats. held: of a budget, by calls under way, where that alone is in the way. resets_at: epoch seconds. trail: up to 16 entries
+    {"tool", "count", "outcome"}.
     """
 
     action: Action
@@ -327,6 +329,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     limit: float | None = None
     scope: str | None = None
     spent: float | None = None
+    held: float | None = None
     resets_at: float | None = None
     session: str | None = None
     degraded: bool | None = None

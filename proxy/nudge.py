@@ -189,6 +189,9 @@ def why_budget(budget: Allowance) -> str:
     """The same for a budget. Says "model usage" for tokens: some clients compact and go on when an error speaks of tokens."""
     whose, amount = _OWNERS[budget.scope], _amount(budget)
     said = "" if _RETRIED.search(amount) else f" of {amount}"
+    if budget.held is not None:
+        used = _figure(budget, budget.spent)
+        return f"calls under way hold {_figure(budget, budget.held)} of {whose} budget of {amount}, of which {used} is used"
     match budget.unit:
         case "deadline":
             return f"the time{said if budget.scope == 'session' else ''} that {_HOLDERS[budget.scope]} had is over"
@@ -204,12 +207,17 @@ def why_budget(budget: Allowance) -> str:
 
 def _amount(budget: Allowance) -> str:
     """A limit in words: `50 steps a day`, `$12.5`, `5,000,000`."""
-    number = f"{budget.limit:,.3f}".rstrip("0").rstrip(".")
+    number = _figure(budget, budget.limit)
     per = f" a {budget.per}" if budget.per else ""
     things = _THINGS.get(budget.unit, "")
     if budget.limit == 1:
         things = re.sub(r"s\b", "", things, count=1)
-    return f"{'$' if budget.unit == 'cost' else ''}{number}{things}{per}"
+    return f"{number}{things}{per}"
+
+
+def _figure(budget: Allowance, amount: float) -> str:
+    """An amount in the budget's unit: `50`, `$12.5`, `5,000,000`."""
+    return ("$" if budget.unit == "cost" else "") + f"{amount:,.3f}".rstrip("0").rstrip(".")
 
 
 def why_above(reason: Reason) -> str:
@@ -234,10 +242,10 @@ def _way_on(reason: Reason, budget: Allowance | None, *, above: bool) -> str:
         return "It can go on when the one above it does."
     if budget is None:
         return "Send a new message to go on."
-    if budget.resets_at is not None:
-        return f"It is renewed at {datetime.fromtimestamp(budget.resets_at, UTC):%Y-%m-%d %H:%M} UTC, or have the limit raised."
     if budget.passes:
         return "Try again when others have ended."
+    if budget.resets_at is not None:
+        return f"It is renewed at {datetime.fromtimestamp(budget.resets_at, UTC):%Y-%m-%d %H:%M} UTC, or have the limit raised."
     return "Start a new session to go on, or have the limit raised." if budget.scope == "session" else "Have the limit raised to go on."
 
 

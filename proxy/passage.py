@@ -19,6 +19,7 @@ from proxy.events import UnjudgedEnded
 from proxy.exchange import Setting, Way
 from proxy.exchange.closing import JSON, NO_RETRY, retry_after
 from proxy.identity import Identity, Tighten, identify
+from proxy.leases import WHATEVER_COMES
 from proxy.metering import charge_of, is_charged, is_stored, models_named, shows_work, work_of
 from proxy.models import Action, Allowance, Answer, Notice, Reason
 from proxy.nudge import stopped_message, why_budget
@@ -140,7 +141,7 @@ class Passage:
         if payer is None:
             await self._forward(way, fields, body)
             return
-        await self._charged(way, fields, body, await self._opened(way, tenant, payer, path, body if isinstance(body, bytes) else b""))
+        await self._charged(way, fields, body, await self._opened(way, tenant, payer, path, body))
 
     def _payer(self, tenant: Tenant) -> Identity | None:
         """Who pays, the session that is named and the team; None where nobody does: a team that may go free, or nobody that is known."""
@@ -149,13 +150,23 @@ class Passage:
         identity = identify(self._client.headers, self._path_session, {}, self._set.session_headers, tenant.name)
         return identity if tenant.name or identity.session is not None else None
 
-    async def _opened(self, way: Way, tenant: Tenant, payer: Identity, path: str, body: bytes) -> Bill:
+    async def _opened(self, way: Way, tenant: Tenant, payer: Identity, path: str, body: Body) -> Bill:
         """What the call is paid from."""
-        charge = charge_of(path, body, self._client.headers.get("content-type", ""))
+        charge = charge_of(path, body if isinstance(body, bytes) else b"", self._client.headers.get("content-type", ""))
         policy, price = tenant.policy(charge.model), tenant.price(charge.model, way.name, charge.quality, charge.size)
         if charge.model:
             check_priced(price, policy, _UNTIGHTENED if payer.session is None else payer.tighten, charge.model)
-        bill = await self._set.bills.open(tenant, tenant.quota(self._set.wall()), price, charge, payer, policy.budgets)
+        enforced, whole = policy.mode is Mode.ENFORCE, body is None or isinstance(body, bytes)
+        bill = await self._set.bills.open(
+            tenant,
+            tenant.quota(self._set.wall()),
+            price,
+            charge,
+            payer,
+            policy.budgets,
+            patient=enforced,
+            within=self._client if whole else WHATEVER_COMES,  # it cannot be seen that a client left which is still to send its body
+        )
         if policy.mode is Mode.OBSERVE:
             self._mode, bill.time_left = policy.mode, None
             self._refused = None if bill.refused is None else bill.refused.reason
@@ -330,6 +341,7 @@ def _notice(budget: Allowance) -> Notice:
         limit=budget.limit,
         scope=budget.scope,
         spent=budget.spent,
+        held=budget.held,
         resets_at=budget.resets_at,
     )
 

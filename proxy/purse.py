@@ -31,8 +31,11 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
     day: str = ""
 
-    def reservation(self, lease: str, tag: int, request: Request, budgets: Budgets, identity: Identity, *, past: int = 0) -> Reservation:
-        """The worst case of one call, for every ledger. lease, tag: as in `store.Reservation`. past: tokens read beside the request."""
+    def reservation(
+        self, lease: str, tag: int, request: Request, budgets: Budgets, identity: Identity, *, past: int = 0, patient: bool = False
+    ) -> Reservation:
+        """The worst case of one call, for every ledger. lease, tag, patient: as in `store.Reservation`. past: tokens read beside the
+        request."""
         tighten = identity.tighten
         limit = budgets.tokens
         if tighten.tokens is not None:
@@ -40,7 +43,7 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         bound = estimate(request, limit)
         if past:
             bound = msgspec.structs.replace(bound, attached=bound.attached + past)
-        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten, tier=request.tier)
+        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten, tier=request.tier, patient=patient)
 
     def holding(
         self,
@@ -53,6 +56,7 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         *,
         tier: str = "",
         beside: int = 0,
+        patient: bool = False,
     ) -> Reservation:
         """The same for bounds that are known. body_bytes: as in `store.Reservation`. tier: the service tier that is asked for.
 
@@ -80,6 +84,7 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
             most[0],
             most[1],
             self.accounts,
+            patient,
         )
 
     def settlement(self, lease: str, usage: Usage, *, completed: bool, body_bytes: int, beside: int = 0) -> Settlement:

@@ -6,44 +6,45 @@ Awaits the store and nothing else. Which lane, which run, which decision: `lanes
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import msgspec
 
 from proxy.budgets import Spending
 from proxy.chains import MOST_NAMED
+from proxy.contention import written
 from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
 from proxy.family import Family, Line
 from proxy.fingerprint import Fingerprints
 from proxy.hindsight import learn
-from proxy.identity import Identity, Keys, is_random, passages
+from proxy.identity import Identity, Keys
 from proxy.lanes import Asker, Place
-from proxy.leases import Leases
-from proxy.models import Allowance, Answer, Choice, Request, Role, text_of
+from proxy.leases import WHATEVER_COMES, Leases
+from proxy.links import links_after, links_of, passage_links
+from proxy.models import Allowance, Answer, Choice, Request
 from proxy.pardon import pardon_of
 from proxy.policy import Canonical, Mode, Policy
 from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
 from proxy.state import MAIN, Record, Records, dump, load
-from proxy.store import Listing, MemoryStore, Opened, Settlement, Store, Unit, shared
+from proxy.store import Committed, Listing, MemoryStore, Opened, Settlement, Store, Unit, shared
 from proxy.tenants import Quota
-from proxy.trail import answer_identity, head_of, is_side, read
+from proxy.trail import head_of, is_side, read
 
 _NO_QUOTA = Quota()
 _NOBODY, _UNREAD, _NOWHERE = Asker(), Record(0, 0), Place.nowhere()  # of a session until its record is at hand; nobody changes them
-_CONFLICTS = 16  # lost races in a row before a record is given up; settlements are never
-_LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
-_PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
 
 
 class Session(Case, kw_only=True):
     """An opened session and this request's place in it.
 
     label: what people see of it. opened: None while the store is away. granted: output tokens that the call under way may take, None for
-    no limit. line: the sessions above it. purse: what pays. settlements: what calls already made came to, not yet sent.
+    no limit. line: the sessions above it. purse: what pays. settlements: what calls already made came to, not yet sent. within: what ends
+    a wait for room before its time.
     """
 
     key: bytes
@@ -59,6 +60,7 @@ class Session(Case, kw_only=True):
     granted: int | None = None
     lease: str
     settlements: list[Settlement] = msgspec.field(default_factory=list)
+    within: AbstractAsyncContextManager[object] = WHATEVER_COMES
 
     @property
     def spending(self) -> Spending:
@@ -78,12 +80,18 @@ class Session(Case, kw_only=True):
         return self.opened.ends_at - self.opened.now
 
     @property
+    def step_number(self) -> int:
+        """Which step of the session the request is, from 1; the last there can be where none is left."""
+        if self.opened is None:
+            return len(self.history.messages) + 1
+        limit = self.opened.limit(Unit.STEPS)
+        return self.opened.step if limit is None else min(self.opened.step, limit)
+
+    @property
     def step(self) -> str:
         """The value of `x-lastcall-step`."""
-        if self.opened is None:
-            return str(len(self.history.messages) + 1)
-        limit = self.opened.limit(Unit.STEPS)
-        return f"{self.opened.step}" if limit is None else f"{self.opened.step}/{limit}"
+        limit = None if self.opened is None else self.opened.limit(Unit.STEPS)
+        return f"{self.step_number}" if limit is None else f"{self.step_number}/{limit}"
 
 
 class Sessions:
@@ -123,16 +131,18 @@ class Sessions:
         price: Price | None = None,
         quota: Quota = _NO_QUOTA,
         model: str = "",
+        *,
+        within: AbstractAsyncContextManager[object] = WHATEVER_COMES,
     ) -> Session:
         """Finds or makes the session and reserves for one call. price: of the model; model: the name it is counted under.
 
-        quota: what the team may spend.
-
-        Raises `StoreUnavailable` only when the failure mode is closed, `BadRequest` for a session that cannot be where it says it is.
+        quota: what the team may spend. within: as in `Session`; what it raises is raised. Raises `StoreUnavailable` only when the failure
+        mode is closed, `BadRequest` for a session that cannot be where it says it is.
         """
         secret = await self._store.secret()
         keys, prints = self._tools(secret, policy)
         history = read(request, prints)
+        steps = 0 if identity.side or is_side(request) else 1
         name = identity.session
         if name is not None:
             tenant, key, scope = keys.named(identity.caller, name, identity.team)
@@ -154,10 +164,9 @@ class Sessions:
             identity=identity,
             keys=keys,
             lease=self._new_id(),
-            purse=Purse(
-                price, steps=0 if identity.side or is_side(request) else 1, model=model, day=quota.day if quota is not None else ""
-            ),
+            purse=Purse(price, steps=steps, model=model, day=quota.day),
             quota=quota,
+            within=within,
         )
         try:
             shared(secret)
@@ -166,15 +175,19 @@ class Sessions:
             await self._correct(session, tenant, by_passage)
         except StoreUnavailable as error:
             if self._closed:
-                if session.opened is not None:
-                    with contextlib.suppress(StoreUnavailable):  # then the store's guard sends it later
-                        await self._release(session)
+                await self._hand_back(session)
                 raise
             self._degrade(session, error)
         except BaseException:
             self.give_up(session)
             raise
+        session.within = WHATEVER_COMES  # of its further calls the client is watched anyway
         return session
+
+    async def _hand_back(self, session: Session) -> None:
+        if session.opened is not None:
+            with contextlib.suppress(StoreUnavailable):  # then the store's guard sends it later
+                await self._release(session)
 
     def give_up(self, session: Session) -> None:
         """Settles what an exchange leaves behind that ended in a fault: what its calls came to, and nothing for one not yet settled."""
@@ -200,10 +213,10 @@ class Sessions:
 
     async def _locate(self, session: Session, tenant: bytes) -> bool:
         """Sets the key of a nameless session; whether it was only found by a passage of an answer, which the record must confirm."""
-        links = _links_of(session)
+        links = links_of(session, session.keys, session.scope, named=session.named)
         by_passage = not links
         if by_passage:
-            links = _passage_links(session)
+            links = passage_links(session, session.keys, session.scope)
         found = await self._find(links) if links else None
         if found is None:
             self._name_anew(session, tenant)
@@ -250,21 +263,25 @@ class Sessions:
             await asyncio.wait({pending}, timeout=self._patience)
 
     async def _reserve(self, session: Session) -> Opened:
-        """Asks every ledger that pays. Raises `StoreUnavailable`."""
+        """Asks every ledger that pays. Where rules are only watched nobody waits. Raises `StoreUnavailable`."""
         team = session.keys.ledger(session.identity.team) if session.identity.team else b""
         accounts = accounts_of(session.line, team, session.quota)
         if accounts != session.purse.accounts:
             session.purse = msgspec.structs.replace(session.purse, accounts=accounts)
         asked = session.purse.reservation(
-            session.lease, session.history.seed, session.request, session.policy.budgets, session.identity, past=session.history.tokens
+            session.lease,
+            session.history.seed,
+            session.request,
+            session.policy.budgets,
+            session.identity,
+            past=session.history.tokens,
+            patient=session.policy.mode is Mode.ENFORCE,
         )
         try:
-            opened = await self._store.open(session.key, asked, self._ttl)
+            opened = await self._leases.reserve(session.key, asked, session.within)
         except StoreUnavailable as error:
             raise self._noted(StoreOperation.OPEN, error) from None
         session.granted = opened.output
-        if opened.refused is None:
-            self._leases.hold(session.key, asked)
         return opened
 
     async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
@@ -274,7 +291,7 @@ class Sessions:
         if by_passage and not _continues(session):
             await self._release(session)
             self._name_anew(session, tenant)
-        elif session.named and fresh and (links := _links_of(session)):
+        elif session.named and fresh and (links := links_of(session, session.keys, session.scope, named=session.named)):
             elsewhere = await self._find(links)
             if elsewhere is None or elsewhere == session.key:
                 return
@@ -295,6 +312,7 @@ class Sessions:
         if settlements:
             self._let_go(settlements)
             await self._store.commit(session.key, record=None, version=0, settlements=settlements, links=[], ttl=self._ttl)
+            self._leases.settled(session.key, settlements)
 
     def _let_go(self, settlements: Sequence[Settlement]) -> None:
         for settled in settlements:
@@ -332,7 +350,7 @@ class Sessions:
         """
         ended = conclude(session, result)
         _mark_end(session, result)
-        links = self._links_after(session, choices) if result.full else []
+        links = links_after(session, session.keys, session.scope, choices, named=session.named) if result.full else []
         if result.full and result.given is not None:
             names = (result.given.id, *result.given.choice.items[-MOST_NAMED:])
             links += [session.keys.kept(session.scope, name) for name in names]
@@ -353,34 +371,38 @@ class Sessions:
 
     async def _commit(self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None" = None) -> bool:
         """Whether the store took it. before: this process's commit of the same session ahead of it, waited for after a lost race."""
-        settlements: Sequence[Settlement] = session.settlements
-        self._let_go(settlements)
-        version = session.opened.version if session.opened is not None else 0
+        self._let_go(session.settlements)
+        opened = session.opened
+
+        async def commit(record: bytes | None, version: int, first: bool) -> Committed:
+            settlements = session.settlements if first else []
+            listing = Listing(session.identity.team, session.label)
+            done = await self._store.commit(
+                session.key, record=record, version=version, settlements=settlements, links=links, ttl=self._ttl, listing=listing
+            )
+            self._leases.settled(session.key, settlements)
+            return done
+
+        async def anew(standing: bytes | None) -> bytes:
+            nonlocal before
+            if before is not None:  # of a crowd that races on, one wins each time, and the last ones never
+                await asyncio.wait({before})
+                before = None
+            session.take(load(standing, session.keys.secret_id()))
+            conclude(session, result)
+            return dump(session.record)
+
         try:
-            for _ in range(_CONFLICTS):
-                record = dump(session.record) if session.opened is not None else None
-                done = await self._store.commit(
-                    session.key,
-                    record=record,
-                    version=version,
-                    settlements=settlements,
-                    links=links,
-                    ttl=self._ttl,
-                    listing=Listing(session.identity.team, session.label),
-                )
-                if not done.conflict:
-                    if record is not None:
-                        self._records.wrote(session.key, record, session.record)
-                    return True
-                settlements, version = [], done.version
-                if before is not None:  # of a crowd that races on, one wins each time, and the last ones never
-                    await asyncio.wait({before})
-                    before = None
-                session.take(load(done.record, session.keys.secret_id()))
-                conclude(session, result)
+            if opened is None:
+                await commit(None, 0, True)
+                return True
+            record = await written(commit, anew, dump(session.record), opened.version)
         except StoreUnavailable as error:
             self._noted(StoreOperation.COMMIT, error)
-        return False
+            return False
+        if record is not None:
+            self._records.wrote(session.key, record, session.record)
+        return record is not None
 
     async def learn(self, identity: Identity, policy: Policy, names: Sequence[str], answer: Answer) -> None:
         """What an answer that the upstream made in the background came to: requests go on from it, by these names. Quiet on a failure."""
@@ -400,24 +422,6 @@ class Sessions:
         self._leases.close()
         if under_way := {*self._committing.values(), *self._given_up}:
             await asyncio.wait(under_way, timeout=2 * self._patience)
-
-    def _links_after(self, session: Session, choices: Sequence[Choice]) -> list[bytes]:
-        """What a later history is found by: the line of answers with this one, its calls, and passages of its text."""
-        answers = session.history.messages.answers
-        links: list[bytes] = []
-        for choice in choices:
-            said = [answer_identity("", (call,), session.prints) for call in choice.hosted]
-            said.append(answer_identity(choice.text, choice.calls, session.prints))
-            links.append(session.keys.chain(session.scope, session.history.seed, [*answers, *said]))
-            if session.named:
-                continue
-            links += [
-                link
-                for call in choice.calls[:_LINKED_CALLS]
-                if (link := session.keys.call(session.scope, call, session.prints.call(call.name, call.arguments))) is not None
-            ]
-            links += [session.keys.passage(session.scope, piece) for piece in passages(choice.text, _PASSAGES_KEPT)]
-        return links
 
 
 class _Done:
@@ -457,35 +461,6 @@ def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int,
 
 def _lane_mark(session: Session, lane: str | None) -> int:
     return 0 if lane is None else session.prints.digest(b"lane", lane.encode("utf-8", "surrogatepass"))
-
-
-def _links_of(session: Session) -> list[bytes]:
-    """What a history may be known by, the surest first: its whole line of answers, then its newest calls."""
-    history, keys = session.history, session.keys
-    if session.request.refers:
-        return [keys.kept(session.scope, reference.id) for reference in reversed(session.request.refers[-_LINKED_CALLS:])]
-    went_before = session.request.goes_on_from
-    if went_before is not None:
-        return [keys.kept(session.scope, went_before)]
-    if not history.messages:
-        return []
-    if session.named and not any(is_random(call) for made in history.messages.made for call in made):
-        return []  # a named session's links are open to whoever knows its name: what models say alike proves nothing
-    links = [keys.chain(session.scope, history.seed, history.messages.answers)]
-    if session.named:
-        return links
-    newest = history.messages
-    for made, fingerprints in zip(reversed(newest.made[-3:]), reversed(newest.fingerprints[-3:]), strict=True):
-        for call, fingerprint in zip(made[:_LINKED_CALLS], fingerprints, strict=False):
-            link = keys.call(session.scope, call, fingerprint)
-            if link is not None and len(links) <= _LINKED_CALLS:
-                links.append(link)
-    return links
-
-
-def _passage_links(session: Session) -> list[bytes]:
-    texts = [text_of(item.content) for item in session.request.items if item.role is Role.USER]
-    return [session.keys.passage(session.scope, piece) for piece in passages("\n".join(texts), _PASSAGES_ASKED)]
 
 
 def _continues(session: Session) -> bool:

@@ -15,7 +15,7 @@ def spending_of(opened: Opened, accounts: Sequence[Account] = ()) -> Spending:
     if refused is not None:
         scope = _scope(accounts, refused.account)
         if refused.ceiling is not None:
-            return Spending(_allowance(refused.ceiling, refused.spent, scope))
+            return Spending(_allowance(refused.ceiling, refused.spent, scope, held=refused.reserved if refused.held else None))
         if refused.kind is Kind.OPERATOR:
             return Spending(Allowance(Reason.OPERATOR, refused.mark, 0, 0, scope))
         reason = Reason.TEAM_BUDGET if scope == "team" else REASONS[refused.kind]
@@ -52,7 +52,9 @@ def _scope(accounts: Sequence[Account], place: int) -> str:
     return "team" if accounts[place].team else "parent"
 
 
-def _allowance(ceiling: Ceiling, spent: float, scope: str) -> Allowance:
-    scale = _NANO if ceiling.unit is Unit.COST else 1
+def _allowance(ceiling: Ceiling, spent: float, scope: str, *, held: float | None = None) -> Allowance:
+    limit: float = ceiling.limit
+    if ceiling.unit is Unit.COST:
+        limit, spent, held = limit / _NANO, spent / _NANO, None if held is None else held / _NANO
     reason = Reason.TEAM_BUDGET if scope == "team" else REASONS[ceiling.unit]
-    return Allowance(reason, ceiling.unit, ceiling.limit / scale, spent / scale, scope, ceiling.window.partition(" ")[0], ceiling.until)
+    return Allowance(reason, ceiling.unit, limit, spent, scope, ceiling.window.partition(" ")[0], ceiling.until, held)

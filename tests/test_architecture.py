@@ -43,6 +43,7 @@ TESTED_ELSEWHERE = {
     "exchange/reply.py": "unit/exchange/test_closing.py",
     "exchange/setting.py": "unit/exchange/test_flow.py",
     "health.py": "unit/test_app.py",
+    "links.py": "unit/test_sessions.py",
     "mock/asked.py": "unit/test_mock.py",
     "mock/chat.py": "unit/test_mock.py",
     "mock/endpoint.py": "unit/test_mock.py",

@@ -13,6 +13,7 @@ KEYS = (
     "limit",
     "scope",
     "spent",
+    "held",
     "resets_at",
     "session",
     "degraded",

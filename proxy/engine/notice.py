@@ -36,6 +36,7 @@ def notice_of(plan: Admission, place: Place, pruned: Finding | None, session: st
         limit=plan.limit,
         scope="call" if plan.mended else plan.scope,
         spent=None if plan.budget is None else plan.budget.spent,
+        held=None if plan.budget is None else plan.budget.held,
         resets_at=None if plan.budget is None else plan.budget.resets_at,
         session=session,
         degraded=plan.action is not Action.NUDGE,

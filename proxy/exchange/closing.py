@@ -197,7 +197,7 @@ def retry_after(budget: Allowance | None, id: str) -> tuple[bytes, bytes]:
 
     id: one of a process's ids, which are counted: it spreads a crowd out, that it does not come back at one moment.
     """
-    soonest, spread = (1, 5) if budget is None or budget.unit == "calls" else (30, 29)  # primes: ids are taken several at a time
+    soonest, spread = (30, 29) if budget is not None and budget.unit == "sessions" else (1, 5)  # primes: ids are taken several at a time
     return b"retry-after", b"%d" % (soonest + int(id[-8:], 16) % spread)
 
 

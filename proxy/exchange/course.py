@@ -93,9 +93,17 @@ class Course(msgspec.Struct):
         return fields
 
     def ended(
-        self, outcome: Outcome, status: int | None, *, started: float, now: float, first_byte: float | None, nudge_ended: NudgeEnded | None
+        self,
+        outcome: Outcome,
+        status: int | None,
+        *,
+        started: float,
+        now: float,
+        first_byte: float | None,
+        nudge_ended: NudgeEnded | None,
+        waited: float = 0.0,
     ) -> ExchangeEnded:
-        """The event. Times in seconds of one clock; status: what was sent."""
+        """The event. Times in seconds of one clock; status: what was sent; waited: for room."""
         session, plan, account = self.session, self.plan, self.calls.account
         lanes, lane = session.record.lanes, session.place.lane
         return ExchangeEnded(
@@ -104,7 +112,7 @@ class Course(msgspec.Struct):
             session=session.label,
             lane=lanes.index(lane) if lane in lanes else 0,
             run=session.place.run,
-            step=session.opened.step if session.opened is not None else len(session.history.messages) + 1,
+            step=session.step_number,
             action=plan.action,
             reason=plan.reason or self.reason,
             mode=str(session.policy.mode),
@@ -122,7 +130,8 @@ class Course(msgspec.Struct):
             cost=account.cost,
             warned=plan.warning.reason if plan.warning is not None else None,
             usage_estimated=account.estimated,
-            overhead_seconds=(account.asked_at or now) - started,
+            overhead_seconds=(account.asked_at or now) - started - waited,
+            waited_seconds=waited,
             upstream_seconds=account.seconds,
             first_byte_seconds=None if first_byte is None else first_byte - started,
             findings=plan.seen,

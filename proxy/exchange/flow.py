@@ -1,7 +1,8 @@
 """The steps of one exchange: read, parse, identify, open the session, admit, send, judge, answer, commit, emit."""
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from types import TracebackType
 
 import msgspec
 
@@ -46,6 +47,7 @@ class Exchange:
         self._whole_sent = False
         self._nudge_ended: NudgeEnded | None = None
         self._commit: Awaitable[bool] | None = None
+        self._wait = _Wait(client, setting.clock)
 
     async def run(self) -> None:
         """The whole exchange. Raises `ProxyError` before anything was sent or reserved: for a request that cannot be served."""
@@ -60,7 +62,11 @@ class Exchange:
         try:
             await self._admit()
         except ProxyError as error:
-            self._emit_unserved(error)
+            self._emit_unserved(error.status, Outcome.FAILED if error.status >= 500 else Outcome.REFUSED)
+            raise
+        except ClientGone:
+            if self._wait.seconds:
+                self._emit_unserved(499, Outcome.DISCONNECTED)
             raise
         try:
             async with self._client:
@@ -87,7 +93,8 @@ class Exchange:
         policy, price = tenant.policy(request.model), tenant.price(request.model, way.name)
         expects = policy.stage(identity.stage)
         check_priced(price, policy, identity.tighten, request.model)
-        session = await setting.sessions.open(identity, request, policy, price, tenant.quota(setting.wall()), tenant.label(request.model))
+        quota, label = tenant.quota(setting.wall()), tenant.label(request.model)
+        session = await setting.sessions.open(identity, request, policy, price, quota, label, within=self._wait)
         session.expects, self._session = expects, session
         self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
@@ -333,7 +340,7 @@ class Exchange:
         )
         self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
 
-    def _emit_unserved(self, error: ProxyError) -> None:
+    def _emit_unserved(self, status: int, outcome: Outcome) -> None:
         seconds = self._set.clock() - self._started
         self._set.telemetry.emit(
             ExchangeEnded(
@@ -343,9 +350,10 @@ class Exchange:
                 lane=0,
                 step=0,
                 action=Action.ALLOW,
-                status=error.status,
-                outcome=Outcome.FAILED if error.status >= 500 else Outcome.REFUSED,
-                overhead_seconds=seconds,
+                status=status,
+                outcome=outcome,
+                overhead_seconds=seconds - self._wait.seconds,
+                waited_seconds=self._wait.seconds,
                 team=self._team,
             )
         )
@@ -360,8 +368,30 @@ class Exchange:
             now=self._set.clock(),
             first_byte=self._reply.first_byte,
             nudge_ended=self._nudge_ended,
+            waited=self._wait.seconds,
         )
         self._set.telemetry.emit(ended)
+
+
+class _Wait:
+    """A wait for room, which ends when the client leaves. seconds: how long it was."""
+
+    __slots__ = ("_client", "_clock", "_since", "seconds")
+
+    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._client = client
+        self._clock = clock
+        self._since = 0.0
+
+    async def __aenter__(self) -> "_Wait":
+        self._since = self._clock()
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.seconds += self._clock() - self._since
+        await self._client.__aexit__(kind, error, trace)
 
 
 def _said_alone(answer: Answer, said: str) -> Answer:

@@ -28,11 +28,10 @@ from proxy.store.contract import (
     Unit,
     windows_of,
 )
-from proxy.store.grant import Grant, Hold
+from proxy.store.grant import Grant, Hold, demand, fitting, priced, refusal_by
 
 _STEPS, _INPUT, _OUTPUT, _TOKENS, _COST = Unit  # the enum's own attributes cost a look-up each time
 _RANK = {unit: rank for rank, unit in enumerate(Unit)}
-_PICO = 1000  # pico-dollars in a nano-dollar, thousandths of a token in a token
 
 
 class Lease(msgspec.Struct, gc=False):
@@ -103,7 +102,7 @@ class Stretch:
 
 class _Asked(msgspec.Struct, gc=False):
     """How a call meets a ceiling. need: what it takes of it before its answer, in the ceiling's unit; rate: what each token of the answer
-    takes, in thousandths; rest: what is left behind the former; fits: the output granted, None if there is too little."""
+    takes, in thousandths; rest: what is left behind the former; fits: the output granted, None if there is too little room."""
 
     ceiling: Ceiling
     spent: int
@@ -200,16 +199,18 @@ class Book:
         bound = self._bound(wanted) if account is None else wanted.input_bound + wanted.attached
         step = self.life.steps + self.life.held_steps + 1
         asked = [self._meet(ceiling, wanted, bound, now) for ceiling in ceilings]
-        refused, output = self._verdict(asked, deadline, now, place)
+        refused = self._barred(deadline, now, place)
+        if refused is None and asked and None in [one.fits for one in asked]:
+            refused = refusal_by(_told(asked, place), wanted, bound)
         if refused is None and account is not None:
             refused = self._crowded(account, member, now, place)
         ends = None if deadline is None else self.started_at + deadline
         if refused is not None:
-            told = tuple([Standing(one.ceiling, one.spent, one.held, place) for one in asked])
-            return Grant(step, bound, told, deadline, ends, refused, None, None, None, self.stop)
+            return Grant(step, bound, _told(asked, place), deadline, ends, refused, None, None, None, self.stop)
+        output = min([one.fits for one in asked if one.rate and one.fits is not None], default=None) if asked else None
         granted = wanted.output if output is None else output
         standings, last = _granted(asked, granted, wanted.floor, place) if asked else ((), None)
-        cost = _priced(bound, wanted.input_price) + _priced(granted, wanted.output_price)
+        cost = priced(bound, wanted.input_price) + priced(granted, wanted.output_price)
         lease = Lease(now + wanted.expires_in, wanted.tag if account is None else None, Hold(wanted.steps, bound, granted, cost))
         if self.windows:
             lease.windows = windows_of(ceilings)
@@ -272,24 +273,17 @@ class Book:
     def _meet(self, ceiling: Ceiling, wanted: Reservation, bound: int, now: float) -> _Asked:
         within = self._window(ceiling.window, ceiling.until, now) if ceiling.window else self.life
         spent, held = within.used(ceiling.unit)
-        need, rate = _demand(ceiling.unit, wanted, bound)
+        need, rate = demand(ceiling.unit, wanted, bound)
         rest = ceiling.limit - spent - held - need
-        return _Asked(ceiling, spent, held, need, rate, rest, _fitting(wanted, rest, need, rate) if ceiling.limit > 0 else None)
+        return _Asked(ceiling, spent, held, need, rate, rest, fitting(wanted, rest, held, need, rate) if ceiling.limit > 0 else None)
 
-    def _verdict(self, asked: list[_Asked], deadline: float | None, now: float, place: int) -> tuple[Refusal | None, int | None]:
-        """What says no first, an operator, the deadline, the ceilings in their order; else the output that they leave room for."""
+    def _barred(self, deadline: float | None, now: float, place: int) -> Refusal | None:
+        """What says no before any ceiling is asked: an operator, then the deadline."""
         if self.amended is not None and self.amended.mark:
-            return Refusal(Kind.OPERATOR, 0, 0, account=place, mark=self.amended.mark), None
+            return Refusal(Kind.OPERATOR, 0, 0, account=place, mark=self.amended.mark)
         if deadline is not None and (elapsed := max(now - self.started_at, 0)) >= deadline:
-            return Refusal(Kind.DEADLINE, deadline, elapsed, account=place), None
-        output: int | None = None
-        for one in asked:
-            if one.fits is None:
-                ceiling = one.ceiling
-                return Refusal(Kind(ceiling.unit), ceiling.limit, one.spent, one.held, ceiling, place), None
-            if one.rate and (output is None or one.fits < output):
-                output = one.fits
-        return None, output
+            return Refusal(Kind.DEADLINE, deadline, elapsed, account=place)
+        return None
 
     def _crowded(self, account: Account, member: bytes, now: float, place: int) -> Refusal | None:
         """Whether there are too many calls or sessions at once."""
@@ -392,49 +386,24 @@ def _lasting(ceilings: tuple[Ceiling, ...], now: float) -> tuple[Ceiling, ...]:
     return tuple([one for one in ceilings if one.until is None or one.until > now])
 
 
-def _priced(tokens: int, rate: int) -> int:
-    """What tokens come to at a rate in thousandths each, rounded up."""
-    return rate and -(-tokens * rate // _PICO)
+def _told(asked: list[_Asked], account: int) -> tuple[Standing, ...]:
+    """How much of each ceiling is used, without this call."""
+    return tuple([Standing(one.ceiling, one.spent, one.held, account) for one in asked])
 
 
 def _granted(asked: list[_Asked], output: int, floor: int, account: int) -> tuple[tuple[Standing, ...], Standing | None]:
     """How much of each ceiling is used with this call held, and the first under which a further call of this size, with the least that
-    makes an answer, would not fit behind it."""
+    makes an answer, would not fit behind it. What others hold are worst cases, most of which comes back; their steps do not."""
     standings: list[Standing] = []
     last = None
     for one in asked:
-        taken = _priced(output, one.rate)
+        taken = priced(output, one.rate)
         standing = Standing(one.ceiling, one.spent, one.held + one.need + taken, account)
         standings.append(standing)
-        if last is None and one.rest - taken < one.need + _priced(floor, one.rate):
+        rest = one.rest if one.ceiling.unit is _STEPS else one.rest + one.held
+        if last is None and rest - taken < one.need + priced(floor, one.rate):
             last = standing
     return tuple(standings), last
-
-
-def _demand(unit: Unit, wanted: Reservation, bound: int) -> tuple[int, int]:
-    """What a call takes of a ceiling before its answer, in the ceiling's unit, and what each token of the answer takes, in thousandths."""
-    if unit is _STEPS:
-        return wanted.steps, 0
-    if unit is _TOKENS:
-        return bound, _PICO
-    if unit is _COST:
-        return _priced(bound, wanted.input_price), wanted.output_price
-    return (bound, 0) if unit is _INPUT else (0, _PICO)
-
-
-def _fitting(wanted: Reservation, rest: int, need: int, rate: int) -> int | None:
-    """The output tokens to grant of those that the rest pays for; None when they are too few for a useful answer.
-
-    Where the answer costs nothing the input alone must fit, and what takes nothing always does.
-    """
-    if not rate:
-        return 0 if rest >= 0 or need == 0 else None
-    available = rest * _PICO // rate
-    if available >= wanted.output:
-        return wanted.output
-    if available >= wanted.modest:
-        return wanted.modest
-    return available if available >= wanted.floor else None
 
 
 def _least(one: float | None, other: float | None) -> float | None:

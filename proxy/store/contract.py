@@ -30,8 +30,9 @@ class Unit(StrEnum):
 
 
 class Kind(StrEnum):
-    """Which kind of limit said no, in the order in which a ledger asks them."""
+    """Which kind of limit said no, in the order in which a ledger asks them. `settled` is none: see `Reservation.again`."""
 
+    SETTLED = "settled"
     OPERATOR = "operator"
     DEADLINE = "deadline"
     STEPS = "steps"
@@ -130,6 +131,8 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     input_price: int = 0
     output_price: int = 0
     accounts: tuple[Account, ...] = ()
+    patient: bool = False
+    again: bool = False
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False):
@@ -164,7 +167,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Which limit said no. limit, spent: in the ceiling's unit; for a deadline in seconds; for calls and sessions how many at once.
 
-    account: as in `Standing`. ceiling: None where it is none. mark: the operator's, where that is what said no.
+    account: as in `Standing`. ceiling: None where it is none. mark: the operator's, where that is what said no. need: the least that the
+    call takes of the ceiling.
     """
 
     kind: Kind
@@ -174,6 +178,12 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     ceiling: Ceiling | None = None
     account: int = -1
     mark: Mark = Mark.NONE
+    need: int = 0
+
+    @property
+    def held(self) -> bool:
+        """Whether the call would fit but for what calls under way hold of the ceiling: that is not used up, and may come free."""
+        return self.ceiling is not None and self.reserved > 0 and self.spent + self.need <= self.limit
 
 
 class Stopped(msgspec.Struct, frozen=True, gc=False):
@@ -188,10 +198,11 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
     record/version: None/0 for a session never committed. ledger: as it stands with this reservation included when granted.
     standings: every ceiling in force, the headers' included, in the order in which they were asked, the accounts' behind the session's.
-    deadline: the session's in force, seconds after its first request. refused: the first limit that said no (then nothing is reserved
-    anywhere). step: this call's number in the session, from 1. output: output tokens granted, None when no ceiling bounds them. last: the
-    ceiling under which no further call of this size would fit, so that this one must be the answer. in_flight: tags of the other live
-    leases, at most 16. ends_at: when the first deadline passes, the session's or an account's.
+    deadline: the session's in force, seconds after its first request. refused: the first limit that said no, one that is used up before one
+    that is only held (then nothing is reserved anywhere). step: this call's number in the session, from 1. output: output tokens granted,
+    None when no ceiling bounds them. last: the ceiling under which no further call of this size would fit, so that this one must be the
+    answer; steps that others hold count as used up there, their tokens and money, most of which comes back, do not. in_flight: tags of the
+    other live leases, at most 16. ends_at: when the first deadline passes, the session's or an account's.
 
     stops: of each account, the reason its own run stands stopped for; "" where it goes on. fallen: the session below this one that
     was stopped last. note: what an operator left for whoever judges the session (`Amendment.note`).

@@ -11,6 +11,7 @@ import msgspec
 
 from proxy.store.contract import Account, Kind, Ledger, Opened, Refusal, Reservation, Settlement, Standing, Stopped, Unit
 
+_STEPS, _INPUT, _OUTPUT, _TOKENS, _COST = Unit  # the enum's own attributes cost a look-up each time
 _BOUNDED = frozenset({Kind.INPUT, Kind.TOKENS, Kind.COST})  # ceilings under which a lower bound of the input leaves more room
 
 
@@ -68,6 +69,61 @@ class Loaded(msgspec.Struct, frozen=True, gc=False):
     note: bytes = b""
 
 
+PICO = 1000  # pico-dollars in a nano-dollar, thousandths of a token in a token
+
+
+def priced(tokens: int, rate: int) -> int:
+    """What tokens come to at a rate in thousandths each, rounded up."""
+    return rate and -(-tokens * rate // PICO)
+
+
+def demand(unit: Unit, wanted: Reservation, bound: int) -> tuple[int, int]:
+    """What a call takes of a ceiling before its answer, in the ceiling's unit, and what each token of the answer takes, in thousandths."""
+    if unit is _STEPS:
+        return wanted.steps, 0
+    if unit is _TOKENS:
+        return bound, PICO
+    if unit is _COST:
+        return priced(bound, wanted.input_price), wanted.output_price
+    return (bound, 0) if unit is _INPUT else (0, PICO)
+
+
+def fitting(wanted: Reservation, rest: int, held: int, need: int, rate: int) -> int | None:
+    """The output tokens to grant of those that the rest pays for; None when they are too few for a useful answer.
+
+    Where the answer costs nothing the input alone must fit, and what takes nothing always does. held: what would come on top of the rest
+    if no other call were under way.
+    """
+    if not rate:
+        return 0 if rest >= 0 or need == 0 else None
+    available = rest * PICO // rate
+    if available >= wanted.output:
+        return wanted.output
+    if available >= wanted.modest:
+        return wanted.modest
+    if available < wanted.floor or (wanted.patient and (rest + held) * PICO // rate >= wanted.modest):
+        return None
+    return available
+
+
+def refusal_by(standings: Sequence[Standing], wanted: Reservation, bound: int) -> Refusal | None:
+    """Which of the ceilings of one ledger has no room: the first that is used up, else the first of which too much is held."""
+    found: Refusal | None = None
+    for one in standings:
+        ceiling, spent, held = one.ceiling, one.spent, one.reserved
+        need, rate = demand(ceiling.unit, wanted, bound)
+        left = ceiling.limit - spent - need
+        if ceiling.limit > 0 and fitting(wanted, left - held, held, need, rate) is not None:
+            continue
+        output = wanted.modest if wanted.patient and rate and left * PICO // rate >= wanted.modest else wanted.floor
+        least = need + priced(output, rate)
+        refusal = Refusal(Kind(ceiling.unit), ceiling.limit, spent, held, ceiling, one.account, need=least)
+        if not refusal.held:
+            return refusal
+        found = found or refusal
+    return found
+
+
 _Counted = TypeVar("_Counted", Reservation, Settlement)
 
 
@@ -116,7 +172,7 @@ def opened(loaded: Loaded, grants: Sequence[Grant]) -> Opened:
     ledger, standings, ends = loaded.ledger, own.standings, own.ends
     stops: tuple[str, ...] = ()
     if len(grants) > 1:
-        refused = next((grant.refused for grant in grants if grant.refused is not None), None)
+        refused = min((grant.refused for grant in grants if grant.refused is not None), key=_is_held, default=None)
         output = min((grant.output for grant in grants if grant.output is not None), default=None)
         last = next((grant.last for grant in grants if grant.last is not None), None)
         ends = min((grant.ends for grant in grants if grant.ends is not None), default=None)
@@ -149,6 +205,15 @@ def has_usage(settlement: Settlement) -> bool:
     """Whether it adds to a row of a team's usage."""
     amounts = (settlement.steps, settlement.input_tokens, settlement.output_tokens, settlement.cost)
     return bool(settlement.day) and any(amounts)
+
+
+def settled(grant: Grant, account: int) -> Grant:
+    """What a ledger says, by its place, that has settled the lease which is asked for again: it holds nothing for it."""
+    return msgspec.structs.replace(_undone(grant), refused=Refusal(Kind.SETTLED, 0, 0, account=account), output=None, last=None, hold=None)
+
+
+def _is_held(refusal: Refusal) -> bool:
+    return refusal.held
 
 
 def _undone(grant: Grant) -> Grant:

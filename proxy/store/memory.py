@@ -26,7 +26,7 @@ from proxy.store.contract import (
     Stopped,
     Usage,
 )
-from proxy.store.grant import Grant, Loaded, counted, has_usage, lowered, opened, tight, to_undo
+from proxy.store.grant import Grant, Loaded, counted, has_usage, lowered, opened, settled, tight, to_undo
 from proxy.store.index import matches, named_place, place_of
 
 # What a session and a link weigh beside the record, for the bound on bytes (measured with tracemalloc, rounded up).
@@ -89,14 +89,25 @@ class MemoryStore:
         grants = [book.reserve(reservation, now)]
         note = b"" if book.amended is None else book.amended.note
         loaded = Loaded(entry.record, entry.version, now, book.ledger, book.in_flight(reservation.lease), book.fallen, note)
+        books = [book]
         if reservation.accounts:
-            books = [self._paying(account, now, ttl).book for account in reservation.accounts]
+            books += [self._paying(account, now, ttl).book for account in reservation.accounts]
             self._sessions.move_to_end(session)
-            _ask(grants, books, session, reservation, now)
+            _ask(grants, books[1:], session, reservation, now)
+        if reservation.again:
+            self._leave_settled(grants, books, session, reservation)
+        if reservation.accounts:
             for place in to_undo(grants):
-                (book, *books)[place].undo(reservation.lease)
+                books[place].undo(reservation.lease)
         self._shrink(now)
         return opened(loaded, grants)
+
+    def _leave_settled(self, grants: list[Grant], books: Sequence[Book], session: bytes, wanted: Reservation) -> None:
+        """Of a lease that is asked for again: ledgers that have settled it hold nothing for it."""
+        for place, key in enumerate((session, *(account.key for account in wanted.accounts))):
+            if (key, wanted.lease) in self._settled:
+                books[place].undo(wanted.lease)
+                grants[place] = settled(grants[place], place - 1)
 
     async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
         now = self._clock()

@@ -34,7 +34,7 @@ from proxy.store.contract import (
     Unit,
     Usage,
 )
-from proxy.store.grant import Grant, Hold, Loaded, counted, has_usage
+from proxy.store.grant import Grant, Hold, Loaded, counted, has_usage, refusal_by
 from proxy.store.index import Place, named_place
 
 Field = bytes | str | int | float
@@ -93,7 +93,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def open_session(session: bytes, wanted: Reservation, ttl: float) -> Command:
-    ledger, leases, _, _ = _keys(session)
+    ledger, leases, _, settled = _keys(session)
     limits = (
         _text_of(wanted.ceilings),
         _optional(wanted.deadline),
@@ -101,11 +101,11 @@ def open_session(session: bytes, wanted: Reservation, ttl: float) -> Command:
         _optional(wanted.tighten_deadline),
         MAX_IN_FLIGHT,
     )
-    return (b"EVALSHA", _OPEN.sha, 2, ledger, leases, milliseconds(ttl), *_call(wanted, wanted.tag), *limits)
+    return (b"EVALSHA", _OPEN.sha, 3, ledger, leases, settled, milliseconds(ttl), *_call(wanted, wanted.tag), *limits)
 
 
 def open_account(session: bytes, account: Account, wanted: Reservation, ttl: float) -> Command:
-    ledger, leases, members, _ = _keys(account.key)
+    ledger, leases, members, settled = _keys(account.key)
     limits = (
         _AS_BEFORE if account.ceilings is None else _text_of(account.ceilings),
         _optional(account.deadline),
@@ -115,7 +115,8 @@ def open_account(session: bytes, account: Account, wanted: Reservation, ttl: flo
         account.idle,
         _member(session, account),
     )
-    return (b"EVALSHA", _OPEN.sha, 3, ledger, leases, members, _life(account, ttl), *_call(counted(wanted, account), b""), *limits)
+    asked = (_life(account, ttl), *_call(counted(wanted, account), b""), *limits)
+    return (b"EVALSHA", _OPEN.sha, 4, ledger, leases, settled, members, *asked)
 
 
 def undo(key: bytes, lease: str) -> Command:
@@ -243,6 +244,7 @@ def _call(wanted: Reservation, tag: Field) -> Command:
         wanted.input_price,
         wanted.output_price,
         wanted.expires_in,
+        b"patient" if wanted.patient else b"again" if wanted.again else b"",
     )
 
 
@@ -275,16 +277,18 @@ def grant(reply: list[Any], wanted: Reservation, account: Account | None = None,
     if deadline is not None:
         limit = float(deadline)
         ends = float(started) + limit
+    if account is not None:
+        wanted = counted(wanted, account)
     if refused is None:
-        steps = wanted.steps if account is None else counted(wanted, account).steps
-        hold = Hold(steps, bound, wanted.output if output is None else output, cost)
+        hold = Hold(wanted.steps, bound, wanted.output if output is None else output, cost)
     elif refused > 0:
-        one = standings[refused - 1]
-        refusal = Refusal(Kind(one.ceiling.unit), one.ceiling.limit, one.spent, one.reserved, one.ceiling, place)
+        refusal = refusal_by(standings, wanted, bound)
     elif refused == 0:
         refusal = Refusal(Kind.DEADLINE, limit or 0.0, max(float(now) - float(started), 0.0), account=place)
     elif refused == -3:
         refusal = Refusal(Kind.OPERATOR, 0, 0, account=place, mark=_amended(amended)[0])
+    elif refused == -4:
+        refusal = Refusal(Kind.SETTLED, 0, 0, account=place)
     elif account is not None:
         kind, most = (Kind.CALLS, account.calls) if refused == -1 else (Kind.SESSIONS, account.sessions)
         refusal = Refusal(kind, most or 0, at_once, account=place)

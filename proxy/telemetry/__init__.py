@@ -96,6 +96,7 @@ class _ExchangeLine(_Line, tag="exchange_ended", kw_only=True):
     model: str
     streamed: bool
     overhead_ms: float
+    waited_ms: float | None = None
     upstream_ms: float | None = None
     first_byte_ms: float | None = None
     upstream_calls: int
@@ -416,6 +417,7 @@ class Telemetry:
             model=_printable(event.model),
             streamed=event.streamed,
             overhead_ms=_ms(event.overhead_seconds),
+            waited_ms=_ms(event.waited_seconds) if event.waited_seconds else None,
             upstream_ms=_ms(event.upstream_seconds) if event.upstream_calls else None,
             first_byte_ms=None if event.first_byte_seconds is None else _ms(event.first_byte_seconds),
             upstream_calls=event.upstream_calls,

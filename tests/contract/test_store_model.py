@@ -70,18 +70,25 @@ class Model:
         return [own, *((at, self.ledgers[one.key], one.ceilings or (), one) for at, one in enumerate(wanted.accounts))]
 
     def refusal(self, session: bytes, wanted: Reservation) -> tuple[int, str] | None:
-        """Which limit of whom will say no."""
+        """Which limit of whom will say no: the first that is used up, else the first of which too much is held, or too many are there."""
         need = held_by(wanted)
+        passing: list[tuple[int, str]] = []
         for place, ledger, ceilings, account in self.paying(session, wanted):
-            for ceiling in ceilings:
-                spent, held = ledger.used(ceiling)
-                if ceiling.limit <= 0 or (not free(wanted, ceiling.unit) and spent + held + need[ceiling.unit] > ceiling.limit):
-                    return place, ceiling.unit
-            if account is not None and account.calls is not None and len(ledger.held) >= account.calls:
+            full = [(ceiling, *ledger.used(ceiling)) for ceiling in ceilings if not self.fits(ledger, ceiling, wanted)]
+            over = [ceiling for ceiling, spent, held in full if not held or spent + need[ceiling.unit] > ceiling.limit]
+            if over:
+                return place, over[0].unit
+            if full:
+                passing.append((place, full[0][0].unit))
+            elif account is not None and account.calls is not None and len(ledger.held) >= account.calls:
                 return place, "calls"
-            if account is not None and account.sessions is not None and crowded(ledger, session, account.sessions):
+            elif account is not None and account.sessions is not None and crowded(ledger, session, account.sessions):
                 return place, "sessions"
-        return None
+        return passing[0] if passing else None
+
+    def fits(self, ledger: Ledger, ceiling: Ceiling, wanted: Reservation) -> bool:
+        need = held_by(wanted)[ceiling.unit]
+        return ceiling.limit > 0 and (free(wanted, ceiling.unit) or sum(ledger.used(ceiling)) + need <= ceiling.limit)
 
     def grant(self, session: bytes, wanted: Reservation) -> None:
         for _, ledger, ceilings, account in self.paying(session, wanted):

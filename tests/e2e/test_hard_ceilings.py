@@ -23,7 +23,7 @@ from tests.servers import Server, redis_server
 from tests.upstreams import DONE, STREAM, WHOLE, Asked, Reply, Upstream, chunks, completion
 
 INPUT, OUTPUT = 100, 10  # what the scripted model reports for each answer
-LIMITS = {10: 1_500, 100: 6_000, 500: 20_000}  # by the number of requests at once: a fraction of what these ask for
+LIMITS = {10: 800, 100: 6_000, 500: 20_000}  # by the number of requests at once: a fraction of what these ask for
 KINDS = ("whole", "streamed", "embedded", "failing", "left")
 
 
@@ -204,7 +204,7 @@ async def test_a_ceiling_holds_in_one_process(
 
     assert sum(crowd.tally.values()) == count
     assert crowd.tally["refused"] > 0 < crowd.tally["ok"]
-    assert 0 < at_once <= books.tokens <= LIMITS[count]
+    assert LIMITS[count] - 600 < at_once <= books.tokens <= LIMITS[count]  # whoever waited for room had it
 
 
 async def test_a_ceiling_holds_across_workers(upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, server: Server) -> None:
@@ -228,7 +228,7 @@ async def test_a_sessions_ceiling_holds_on_every_route(
     upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, either_store: str
 ) -> None:
     """Judged or not, streamed, failing and left, all at once: there is no way around it."""
-    limit = 6_000
+    limit = 1_500
     async with running(upstream.url, json.dumps({"policy": {"budgets": {"tokens": limit}}}), store=either_store) as proxy:
         crowd = Crowd(crowded, proxy.v1, 100, session=uuid.uuid4().hex)
         await crowd.rush(100)

@@ -76,7 +76,7 @@ async def test_another_teams_session_cannot_be_read_stopped_or_spent(
         own = await red.ask()
         listed = await desk(http, proxy, "/sessions?team=blue")
 
-    assert [turn.headers.get("x-lastcall-step") for turn in turns] == ["1/1", "2/1", "1/20", "1/20", "1/20"]
+    assert [turn.headers.get("x-lastcall-step") for turn in turns] == ["1/1", "1/1", "1/20", "1/20", "1/20"]
     assert turns[1].headers["x-lastcall-reason"] == "step_budget"
     assert before == after | {"expires_at": before["expires_at"]}  # read from a time to live in whole milliseconds
     assert (own.action, own.headers["x-lastcall-step"]) == ("allow", "3/20")

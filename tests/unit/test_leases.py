@@ -123,7 +123,7 @@ async def test_one_that_ran_out_is_reserved_anew() -> None:
     world.lapsed.add("a")
 
     assert await world.tick() == ["b"]
-    assert world.reserved == [granted("a")]
+    assert world.reserved == [call("a", expires_in=LEASE_SECONDS, again=True)]
     assert await world.tick() == ["a", "b"]
 
 

@@ -36,7 +36,12 @@ def test_nothing_is_said_while_enough_is_left() -> None:
     ("refusal", "said"),
     [
         (Refusal(Kind.STEPS, 5, 5, 0, Ceiling(Unit.STEPS, 5)), Allowance(Reason.STEP_BUDGET, "steps", 5, 5)),
-        (Refusal(Kind.INPUT, 5, 4, 9, Ceiling(Unit.INPUT, 5)), Allowance(Reason.TOKEN_BUDGET, "input", 5, 4)),
+        (Refusal(Kind.INPUT, 5, 4, 9, Ceiling(Unit.INPUT, 5), need=2), Allowance(Reason.TOKEN_BUDGET, "input", 5, 4)),
+        (Refusal(Kind.INPUT, 5, 4, 9, Ceiling(Unit.INPUT, 5), need=1), Allowance(Reason.TOKEN_BUDGET, "input", 5, 4, held=9)),
+        (
+            Refusal(Kind.COST, 5e9, 1e9, 3_900_000_000, DAY, need=10**9),
+            Allowance(Reason.COST_BUDGET, "cost", 5.0, 1.0, "session", "day", NOON, 3.9),
+        ),
         (Refusal(Kind.COST, 5e9, 49e8, 0, DAY), Allowance(Reason.COST_BUDGET, "cost", 5.0, 4.9, "session", "day", NOON)),
         (Refusal(Kind.DEADLINE, 60, 61.23456), Allowance(Reason.DEADLINE, "deadline", 60, 61.235)),
     ],
@@ -44,6 +49,14 @@ def test_nothing_is_said_while_enough_is_left() -> None:
 def test_a_refusal_names_its_budget(refusal: Refusal, said: Allowance) -> None:
     """With what was spent of it and when it is renewed."""
     assert spending_of(opened(Standing(Ceiling(Unit.STEPS, 5), 5, 0), refused=refusal)) == Spending(said)
+
+
+def test_what_is_counted_is_whole() -> None:
+    """Steps and tokens are no fractions, for whoever reads them in an answer or in the log."""
+    refusal = Refusal(Kind.STEPS, 5, 3, 2, Ceiling(Unit.STEPS, 5), need=1)
+    told = spending_of(opened(refused=refusal)).refused
+    assert told is not None
+    assert [type(one) for one in (told.limit, told.spent, told.held)] == [int, int, int]
 
 
 def test_a_last_call_names_the_budget_it_exhausts() -> None:

@@ -1,24 +1,25 @@
 -- Reserve for one call in one ledger: of the session itself, which is loaded too, or of an account that pays for it. Behind ledger.lua and
 -- limits.lua; the arithmetic is the one of book.py.
 --
--- KEYS     1, 2 see ledger.lua
---          3 members (of an account only): sorted set, session by the time until which it counts as being there (s)
+-- KEYS     1, 2 see ledger.lua  3 settled, see commit.lua
+--          4 members (of an account only): sorted set, session by the time until which it counts as being there (s)
 -- ARGV     1 ttl (ms)  2 lease  3 tag  4 steps  5 body bytes  6 input bound (tokens)  7 attached (tokens)  8 output wanted  9 modest output
---          10 floor  11, 12 prices of input and output (pico-dollars per token)  13 the lease's life (s)  14 ceilings, "=" for those that the
---          session was last opened with  15 deadline (s)  16, 17 tightening: ceilings, deadline  18 how many tags of other leases to return
---          at most
---          of an account only: 19, 20 calls and sessions at most  21 how long a session counts after its last call (s)  22 the member
+--          10 floor  11, 12 prices of input and output (pico-dollars per token)  13 the lease's life (s)  14 "patient" or "again", see
+--          contract.py  15 ceilings, "=" for those that the session was last opened with  16 deadline (s)  17, 18 tightening: ceilings,
+--          deadline  19 how many tags of other leases to return at most
+--          of an account only: 20, 21 calls and sessions at most  22 how long a session counts after its last call (s)  23 the member
 --          No deadline or limit is "".
 -- Returns  record, version, now, started, counters (8) as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
 --          output, bound, held cost, the ceilings in force (nil if they are those asked with), spent and held of each, tags of other live
 --          leases, stop, fallen, amended (see limits.lua)
---          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, nil for none; last: a ceiling's place or
---          nil. Times are strings.
+--          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, -4 for a lease that is
+--          settled, nil for none; last: a ceiling's place or nil. Times are strings.
 
 local lease, steps = ARGV[2], tonumber(ARGV[4])
 local wanted, modest, floor = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local patient = ARGV[14] == 'patient'
 local input_price, output_price = tonumber(ARGV[11]), tonumber(ARGV[12])
-local member = ARGV[22]
+local member = ARGV[23]
 
 local stored = redis.call('HMGET', ledger, 'life', 'started', 'ceilings', 'deadline', 'tightened', 'tightened_deadline', 'stop',
   member and 'stop' or 'record', 'version', 'ratio', 'known', 'fallen', 'amended')
@@ -56,7 +57,7 @@ if calls == 0 then
   end
 end
 
-local limits, until_at = ARGV[14], ARGV[15]
+local limits, until_at = ARGV[15], ARGV[16]
 if limits == '=' then
   limits, until_at = own or '', own_deadline or ''
 elseif not member then
@@ -67,20 +68,20 @@ elseif not member then
   if until_at ~= (own_deadline or '') then
     change('deadline', until_at)
   end
-  if ARGV[16] ~= '' then
-    local stricter = written(merged(parsed(tightened or ''), parsed(ARGV[16])))
+  if ARGV[17] ~= '' then
+    local stricter = written(merged(parsed(tightened or ''), parsed(ARGV[17])))
     if stricter ~= tightened then
       change('tightened', stricter)
       tightened = stricter
     end
   end
-  if ARGV[17] ~= '' then
-    tightened_deadline = math.min(tightened_deadline or tonumber(ARGV[17]), tonumber(ARGV[17]))
+  if ARGV[18] ~= '' then
+    tightened_deadline = math.min(tightened_deadline or tonumber(ARGV[18]), tonumber(ARGV[18]))
     change('tightened_deadline', string.format('%.17g', tightened_deadline))
   end
 end
 local ceilings, deadline, text_in_force, mark = in_force(limits, until_at, tightened, tightened_deadline, stored[13])
-if ARGV[14] == '=' then
+if ARGV[15] == '=' then
   text_in_force = text_in_force or limits
 end
 
@@ -95,7 +96,9 @@ local input_cost = math.ceil(bound * input_price / 1000)
 
 local refused, at_once, granted, last = false, 0, false, false
 local step = life[STEPS] + life[HELD + STEPS] + 1
-if mark ~= '' then
+if ARGV[14] == 'again' and redis.call('ZSCORE', KEYS[3], lease) then
+  refused = -4
+elseif mark ~= '' then
   refused = -3
 elseif deadline and math.max(now - started, 0) >= deadline then
   refused = 0
@@ -103,7 +106,7 @@ end
 
 -- Every ceiling, in order: what of it the call takes before its answer, in its unit; what each token of the answer takes, in thousandths;
 -- what is left behind the former; and how much answer there is room for. Where the answer costs nothing the input alone must fit, and
--- what takes nothing always does.
+-- what takes nothing always does. A patient call takes no less than the modest output where only what others hold is in the way of that.
 for place, one in ipairs(ceilings) do
   local numbers = one.window == '' and life or stretch(one.window, tonumber(one.ended))
   local spent, held = used(one.unit, numbers)
@@ -123,6 +126,9 @@ for place, one in ipairs(ceilings) do
   else
     local available = math.floor(rest * 1000 / rate)
     fits = available >= wanted and wanted or available >= modest and modest or available >= floor and available
+    if patient and fits and fits < modest and math.floor((rest + held) * 1000 / rate) >= modest then
+      fits = false
+    end
   end
   if not fits or one.limit <= 0 then
     refused = refused or place
@@ -133,13 +139,13 @@ for place, one in ipairs(ceilings) do
 end
 
 -- Too many calls or sessions at once.
-local most = tonumber(ARGV[20] or '')
-if not refused and tonumber(ARGV[19] or '') and calls >= tonumber(ARGV[19]) then
+local most = tonumber(ARGV[21] or '')
+if not refused and tonumber(ARGV[20] or '') and calls >= tonumber(ARGV[20]) then
   refused, at_once = -1, calls
 elseif not refused and most then
-  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
-  at_once = redis.call('ZCARD', KEYS[3])
-  local there = redis.call('ZSCORE', KEYS[3], member)
+  redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
+  at_once = redis.call('ZCARD', KEYS[4])
+  local there = redis.call('ZSCORE', KEYS[4], member)
   if most <= 0 or not there and at_once >= most then
     refused = -2
   end
@@ -148,13 +154,13 @@ end
 
 local tags = {}
 if calls > 0 and not member then
-  local others = redis.call('ZRANGE', leases, 0, 4 * ARGV[18] - 1, 'REV') -- some may be those of other sessions' calls
+  local others = redis.call('ZRANGE', leases, 0, 4 * ARGV[19] - 1, 'REV') -- some may be those of other sessions' calls
   for i, other in ipairs(others) do
     others[i] = 'hold ' .. other
   end
   for _, hold in ipairs(redis.call('HMGET', ledger, unpack(others))) do
     local tag = hold and string.match(hold, '^%d+:%d+:%d+:%d+:([^:]+):') or nil
-    if tag and #tags < tonumber(ARGV[18]) then
+    if tag and #tags < tonumber(ARGV[19]) then
       tags[#tags + 1] = tag
     end
   end
@@ -172,7 +178,9 @@ else
   local within = {}
   for place, one in ipairs(ceilings) do
     local taken = math.ceil(output * one.rate / 1000)
-    if not last and one.rest - taken < one.need + math.ceil(floor * one.rate / 1000) then
+    -- What others hold are worst cases, most of which comes back; their steps do not.
+    local rest = one.unit == 'steps' and one.rest or one.rest + one.held
+    if not last and rest - taken < one.need + math.ceil(floor * one.rate / 1000) then
       last = place
     end
     told[2 * place - 1], told[2 * place] = one.spent, one.held + one.need + taken
@@ -185,7 +193,7 @@ else
   add(life, HELD, steps, bound, output, held_cost)
   local speaks = ''
   if most then
-    redis.call('ZADD', KEYS[3], now + tonumber(ARGV[21]), member)
+    redis.call('ZADD', KEYS[4], now + tonumber(ARGV[22]), member)
     speaks = (joined and '+' or '') .. member
   end
   redis.call('ZADD', leases, now + tonumber(ARGV[13]), lease)
@@ -204,7 +212,7 @@ if not refused then
     redis.call('PEXPIRE', leases, longest, 'GT')
   end
   if most then
-    redis.call('PEXPIRE', KEYS[3], math.max(ttl, math.ceil(1000 * ARGV[21])))
+    redis.call('PEXPIRE', KEYS[4], math.max(ttl, math.ceil(1000 * ARGV[22])))
   end
 end
 

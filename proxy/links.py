@@ -1,0 +1,60 @@
+"""By what a session is found that its client does not name: the answers that a history carries, and passages of them."""
+
+from collections.abc import Sequence
+
+from proxy.engine import Case
+from proxy.identity import Keys, is_random, passages
+from proxy.models import Choice, Role, text_of
+from proxy.trail import answer_identity
+
+_LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
+_PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
+
+
+def links_of(case: Case, keys: Keys, scope: bytes, *, named: bool) -> list[bytes]:
+    """What a history may be known by, the surest first: its whole line of answers, then its newest calls. named: the session is."""
+    history = case.history
+    if case.request.refers:
+        return [keys.kept(scope, reference.id) for reference in reversed(case.request.refers[-_LINKED_CALLS:])]
+    went_before = case.request.goes_on_from
+    if went_before is not None:
+        return [keys.kept(scope, went_before)]
+    if not history.messages:
+        return []
+    if named and not any(is_random(call) for made in history.messages.made for call in made):
+        return []  # a named session's links are open to whoever knows its name: what models say alike proves nothing
+    links = [keys.chain(scope, history.seed, history.messages.answers)]
+    if named:
+        return links
+    newest = history.messages
+    for made, fingerprints in zip(reversed(newest.made[-3:]), reversed(newest.fingerprints[-3:]), strict=True):
+        for call, fingerprint in zip(made[:_LINKED_CALLS], fingerprints, strict=False):
+            link = keys.call(scope, call, fingerprint)
+            if link is not None and len(links) <= _LINKED_CALLS:
+                links.append(link)
+    return links
+
+
+def passage_links(case: Case, keys: Keys, scope: bytes) -> list[bytes]:
+    """The same of passages that its texts may quote."""
+    texts = [text_of(item.content) for item in case.request.items if item.role is Role.USER]
+    return [keys.passage(scope, piece) for piece in passages("\n".join(texts), _PASSAGES_ASKED)]
+
+
+def links_after(case: Case, keys: Keys, scope: bytes, choices: Sequence[Choice], *, named: bool) -> list[bytes]:
+    """What a later history is found by: the line of answers with this one, its calls, and passages of its text."""
+    answers = case.history.messages.answers
+    links: list[bytes] = []
+    for choice in choices:
+        said = [answer_identity("", (call,), case.prints) for call in choice.hosted]
+        said.append(answer_identity(choice.text, choice.calls, case.prints))
+        links.append(keys.chain(scope, case.history.seed, [*answers, *said]))
+        if named:
+            continue
+        links += [
+            link
+            for call in choice.calls[:_LINKED_CALLS]
+            if (link := keys.call(scope, call, case.prints.call(call.name, call.arguments))) is not None
+        ]
+        links += [keys.passage(scope, piece) for piece in passages(choice.text, _PASSAGES_KEPT)]
+    return links
