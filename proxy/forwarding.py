@@ -5,8 +5,7 @@ stream holds everything from its first tool call on until it is whole, any strea
 next call may have to be cut, and where no tool can be called the newest text waits while it may still become tool markup.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from proxy.dialects import Dialect
 from proxy.dialects.sse import Splitter
@@ -63,6 +62,11 @@ class Forwarder:
     def sent(self) -> object:
         """How far the stream has come for the client, in the reader's own words."""
         return self._sent if self.holding or self._waiting else self.reader.sent(withheld=False)
+
+    @property
+    def withholds(self) -> bool:
+        """Whether something came that the client does not have."""
+        return self.holding or bool(self._waiting)
 
     @property
     def said(self) -> str:
@@ -177,19 +181,3 @@ class Forwarder:
         if total >= self._due and runaway(self._policy, begun):
             self.cut = self._objects(self.reader.answer())
             self._due = total + max(1, total // 8)  # each look is at all calls so far: further and further apart
-
-
-async def paced(chunks: AsyncIterator[bytes], due: Callable[[], float], tick: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
-    """The chunks, with a call of `tick` whenever it is due. due: in how many seconds from now; a chunk does not put it off by itself."""
-    while True:
-        coming = asyncio.ensure_future(anext(chunks, None))
-        try:
-            while not (await asyncio.wait({coming}, timeout=max(due(), 0)))[0]:
-                await tick()
-        finally:
-            if not coming.done():
-                coming.cancel()
-        chunk = coming.result()
-        if chunk is None:
-            return
-        yield chunk

@@ -1,6 +1,5 @@
 """The answers that Lastcall gives in the place of one that must not go on: a conclusion by the model, a local message, an error."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -51,10 +50,8 @@ class Closing:
 
     async def conclude(self, *, reserved: bool) -> None:
         """One last upstream call without tools; the local message when it yields nothing. reserved: its reservation is at hand."""
-        if self._course.session.request.stream and self._reply.status is None:
-            self._reply.prepare(200, _STREAM)
-            await self._reply.open()
-        text, calls = await self._reply.outlast(asyncio.ensure_future(self._last_answer(reserved=reserved)))
+        await self._open()
+        text, calls = await self._reply.outlast_own(self._last_answer(reserved=reserved)) or (None, ())
         if calls:
             await self._say(self._course.kept, calls, concluded=True)
         elif text is not None:
@@ -90,7 +87,9 @@ class Closing:
         course = self._course
         course.withheld = answer
         may_ask = flaw.again and not course.session.request.conversation  # what was asked there has been answered there
-        again = await self._reply.outlast(asyncio.ensure_future(self._asked_again(flaw))) if may_ask else None
+        if may_ask:
+            await self._open()
+        again = await self._reply.outlast_own(self._asked_again(flaw)) if may_ask else None
         course.plan.mend_for(flaw, answered=again is not None)
         if again is not None:
             await self._say(again.text, again.calls, concluded=True)
@@ -100,6 +99,12 @@ class Closing:
             await self._say(rest, glue="")
         else:
             await self._say(joined([rest, cut_line(course.plan.cause)]), glue="" if rest else "\n\n")
+
+    async def _open(self) -> None:
+        """Begins a stream whose client is to hear something while the model is asked: no error can come of that any more."""
+        if self._course.session.request.stream and self._reply.status is None:
+            self._reply.prepare(200, _STREAM)
+            await self._reply.open()
 
     async def give(self, choice: Choice) -> None:
         """Gives an answer with the calls that the model had only written as text."""

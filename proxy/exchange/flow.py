@@ -16,7 +16,7 @@ from proxy.exchange.closing import JSON, Closing
 from proxy.exchange.course import Course
 from proxy.exchange.reply import Reply
 from proxy.exchange.setting import Setting, Way
-from proxy.forwarding import Forwarder, paced
+from proxy.forwarding import Forwarder
 from proxy.identity import identify
 from proxy.keys import caller_of
 from proxy.models import Action, Answer, Choice, ToolCall
@@ -223,8 +223,11 @@ class Exchange:
             ending=self._came_whole,
             objects=lambda answer: bool(judge(self._course.session, answer, plan.counts).drop),
         )
+        chunks = response.chunks()
         try:
-            async for chunk in paced(response.chunks(), reply.keep_alive_due, reply.keep_alive) if patient else response.chunks():
+            while (
+                chunk := await (reply.outlast(anext(chunks, None)) if patient or forward.withholds else anext(chunks, None))
+            ) is not None:
                 await forward.take(chunk)
                 if forward.cut:
                     break

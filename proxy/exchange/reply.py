@@ -1,7 +1,7 @@
 """The way back to the client: one response, whole or streamed, with Lastcall's own header fields."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from proxy.client import Client, Fields
@@ -10,6 +10,7 @@ T = TypeVar("T")
 
 KEEP_ALIVE_SECONDS = 10.0  # clients' idle watchdogs begin at a minute
 FREE_STATUS_SECONDS = 50.0  # for which a status may wait for a decision
+ANSWER_SECONDS = 540.0  # clients' libraries give up on an answer after ten minutes, and ask again
 
 
 class Reply:
@@ -30,8 +31,9 @@ class Reply:
         return self._client.status
 
     def prepare(self, status: int, fields: Sequence[tuple[bytes, bytes]]) -> None:
-        """Says how a stream begins; sent with its first bytes, or by `open`."""
-        self._opening = (status, fields)
+        """Says how a stream begins; sent with its first bytes, or by `open`. The first word stands."""
+        if self._opening is None:
+            self._opening = (status, fields)
 
     async def open(self) -> None:
         """Sends status and header of a stream, once."""
@@ -54,11 +56,11 @@ class Reply:
             self.first_byte = self._clock()
         await self._client.whole(status, [*fields, *self._fields()], body)
 
-    def keep_alive_due(self) -> float:
-        """In how many seconds the client should hear something."""
+    def _keep_alive_due(self) -> float:
+        """In how many seconds the client should hear something: what came and is held does not put that off."""
         return self._written + KEEP_ALIVE_SECONDS - self._clock()
 
-    async def keep_alive(self) -> None:
+    async def _keep_alive(self) -> None:
         """Lets a client that waits in a stream know that there is more to come. One that has had no status is not made to wait for ever."""
         self._written = self._clock()
         if self.status is None and self._written - self._began >= FREE_STATUS_SECONDS:
@@ -66,11 +68,23 @@ class Reply:
         if self.status is not None:
             await self._client.write(self._keep_alive_bytes)
 
-    async def outlast(self, work: "asyncio.Future[T]") -> T:
-        """What the work comes to; the client hears something meanwhile. Cancelled with the caller."""
+    async def outlast(self, work: Awaitable[T]) -> T:
+        """What the work comes to; a client in a stream hears something meanwhile. Cancelled with the caller."""
+        coming = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait({work}, timeout=KEEP_ALIVE_SECONDS))[0]:
-                await self.keep_alive()
+            while not (await asyncio.wait({coming}, timeout=max(self._keep_alive_due(), 0)))[0]:
+                await self._keep_alive()
         finally:
-            work.cancel()
-        return work.result()
+            coming.cancel()
+        return coming.result()
+
+    async def outlast_own(self, work: Awaitable[T]) -> T | None:
+        """The same of work that the client did not ask for; None when that takes longer than clients wait for an answer."""
+        left = self._began + ANSWER_SECONDS - self._clock()
+        try:
+            async with asyncio.timeout(max(left, 0)) as limit:
+                return await self.outlast(work)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None

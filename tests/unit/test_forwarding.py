@@ -1,12 +1,11 @@
 """Streams on their way: what goes out at once, what is held, what is cut, and in which order the store and the client learn of the end."""
 
-import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.forwarding import Forwarder, paced
+from proxy.forwarding import Forwarder
 from proxy.models import Answer, Reason
 from proxy.policy import Ladder, Mode, Policy
 from tests.in_process import DONE, OPENING, USAGE_EVENT, begins, call_stream, delta, text_stream
@@ -253,89 +252,6 @@ async def test_without_a_rung_to_enforce_nothing_is_held(policy: Policy) -> None
     passage = await Passage(policy, object_at=1).follow(events)
 
     assert (passage.out, passage.asked) == (b"".join(events), [])
-
-
-# ---- silence
-
-
-async def test_a_silence_is_filled_until_it_ends() -> None:
-    """A tick for every so many seconds without a chunk; the chunks come as they are."""
-    more = asyncio.Event()
-    ticks: list[str] = []
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b"a"
-        await more.wait()
-        yield b"b"
-
-    async def tick() -> None:
-        ticks.append("tick")
-        if len(ticks) == 3:
-            more.set()
-
-    assert [chunk async for chunk in paced(chunks(), lambda: 0.001, tick)] == [b"a", b"b"]
-    assert len(ticks) >= 3
-
-
-async def test_chunks_do_not_put_a_tick_off() -> None:
-    """What counts is when it is due, not when a chunk last came: held chunks reach nobody."""
-    due = iter([10.0, 10.0, 0.0])
-    ticked = asyncio.Event()
-    seen: list[bytes] = []
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b"a"
-        yield b"b"
-        await ticked.wait()
-        yield b"c"
-
-    async def tick() -> None:
-        seen.append(b"tick")
-        ticked.set()
-
-    async with asyncio.timeout(5):
-        async for chunk in paced(chunks(), lambda: next(due, 10.0), tick):
-            seen.append(chunk)
-
-    assert seen == [b"a", b"b", b"tick", b"c"]
-
-
-async def test_a_failure_in_a_paced_stream_is_the_streams() -> None:
-    """It is raised where the chunk would have come."""
-
-    async def chunks() -> AsyncIterator[bytes]:
-        yield b"a"
-        raise ZeroDivisionError
-
-    async def tick() -> None:
-        raise AssertionError
-
-    paces = paced(chunks(), lambda: 10, tick)
-    assert await anext(paces) == b"a"
-    with pytest.raises(ZeroDivisionError):
-        await anext(paces)
-
-
-async def test_whoever_stops_waiting_for_a_paced_stream_ends_it() -> None:
-    """Nothing goes on reading."""
-    ended = asyncio.Event()
-
-    async def chunks() -> AsyncIterator[bytes]:
-        try:
-            await asyncio.Event().wait()
-            yield b""
-        finally:
-            ended.set()
-
-    async def tick() -> None:
-        return None
-
-    waiting = asyncio.ensure_future(anext(paced(chunks(), lambda: 10, tick), None))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait({waiting})
-    await asyncio.wait_for(ended.wait(), 1)
 
 
 async def test_a_message_of_very_many_calls_is_not_looked_at_after_each() -> None:

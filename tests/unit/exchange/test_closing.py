@@ -1,16 +1,12 @@
 """Runs that end: looping answers held and replaced, stops on arrival, the model's last word and what stands in for it."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from proxy.client import Message
 from proxy.errors import UpstreamFailed
 from proxy.events import NudgeEnded, Outcome
-from proxy.exchange import reply
 from proxy.models import Action
 from proxy.policy import Budgets, OnStop, Policy, WrapUpRule
 from proxy.upstream.http import Response
@@ -18,12 +14,9 @@ from tests.in_process import (
     DONE,
     LS,
     OPENING,
-    Conversation,
-    Piece,
     Proxy,
     ScriptedResponse,
     answer,
-    begins,
     call_stream,
     called,
     delta,
@@ -350,97 +343,3 @@ async def test_a_finish_tool_that_is_not_offered_is_not_forced() -> None:
     proxy = Proxy(answer("Done."), policy=Policy(wrap_up=WrapUpRule(force_finish_tool="finish")))
 
     assert (await proxy.ask(request(looping(5)))).text.endswith("Done.")
-
-
-@pytest.mark.parametrize("streamed", [True, False])
-async def test_a_slow_conclusion_keeps_a_stream_alive(monkeypatch: pytest.MonkeyPatch, streamed: bool) -> None:
-    """Comments in a stream; nothing before a whole answer."""
-    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
-    come = asyncio.Event()
-    ticks: list[bytes] = []
-
-    async def slow() -> Response:
-        if streamed:
-            await come.wait()
-        else:
-            await asyncio.sleep(0.03)
-        return answer("Done.")
-
-    def watch(message: Message) -> None:
-        if message.get("body", b"").startswith(b":"):
-            ticks.append(message["body"])
-            if len(ticks) == 3:
-                come.set()
-
-    proxy = Proxy(slow)
-    conversation = Conversation((request(looping(5), stream=streamed),), watch=watch)
-    await proxy.run(conversation)
-
-    assert conversation.text.endswith("Done.")
-    assert (len(ticks) >= 3) is streamed
-    assert set(ticks) <= {b": keep-alive\n\n"}
-
-
-async def test_a_held_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the call it holds is still being written."""
-    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
-    more = asyncio.Event()
-    proxy = Proxy(stream(OPENING, begins("cat", '{"path": "b"}'), more, *call_stream()[2:]))
-    conversation = Conversation(
-        (request(looping(4), stream=True),), watch=lambda message: more.set() if message.get("body") == b": keep-alive\n\n" else None
-    )
-    await proxy.run(conversation)
-
-    assert conversation.writes[1] == b": keep-alive\n\n"
-    assert conversation.calls == ["cat"]
-
-
-async def test_a_held_stream_that_trickles_is_kept_alive() -> None:
-    """What comes from the upstream and is held does not reach the client: time is counted from what last did."""
-    ticked = asyncio.Event()
-    blank = delta({"tool_calls": [{"index": 0, "function": {"arguments": " "}}]})
-
-    class Trickle(ScriptedResponse):
-        async def chunks(self) -> AsyncIterator[bytes]:
-            async for chunk in super().chunks():
-                proxy.clock.now += 4
-                yield chunk
-
-    pieces: tuple[Piece, ...] = (OPENING, begins("cat"), blank, blank, blank, ticked, *call_stream()[2:])
-    proxy = Proxy(Trickle(*pieces, kind=b"text/event-stream"))
-    conversation = Conversation(
-        (request(looping(4), stream=True),), watch=lambda message: ticked.set() if message.get("body") == b": keep-alive\n\n" else None
-    )
-    async with asyncio.timeout(5):
-        await proxy.run(conversation)
-
-    assert conversation.writes[1] == b": keep-alive\n\n"
-    assert conversation.body.endswith(DONE)
-
-
-async def test_a_mute_stream_gives_its_free_status_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a client, or what stands before it, gives up: from then on it is kept alive, and a stop is a message."""
-    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
-    monkeypatch.setattr(reply, "FREE_STATUS_SECONDS", 0.0)
-    more = asyncio.Event()
-    proxy = Proxy(stream(OPENING, more, *call_stream()[1:]), policy=ERROR)
-    conversation = Conversation(
-        (request(looping(4), stream=True),), watch=lambda message: more.set() if message.get("body") == b": keep-alive\n\n" else None
-    )
-    await proxy.run(conversation)
-
-    assert conversation.status == 200
-    assert conversation.writes[0] == b": keep-alive\n\n"
-    assert conversation.text.startswith(STOP)
-
-
-async def test_a_mute_stream_is_not_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its status is not decided yet: there is nothing to write into."""
-    monkeypatch.setattr(reply, "KEEP_ALIVE_SECONDS", 0.005)
-    more = asyncio.Event()
-    proxy = Proxy(stream(OPENING, more, *call_stream()[1:]), policy=ERROR)
-    asking = asyncio.create_task(proxy.ask(request(looping(4), stream=True)))
-    await asyncio.sleep(0.03)
-    more.set()
-
-    assert (await asking).status == 400
