@@ -61,7 +61,7 @@ _READS = _words(
     """get list read search find view show fetch query lookup look describe inspect check status count grep glob ls cat load retrieve browse
     visit scrape crawl extract analyze analyse summarize calculate compute compare validate verify preview explain tree stat head tail
     diff log logs history screenshot snapshot observe measure resolve peek scan monitor info help recall detect estimate evaluate
-    lint test tests review audit trace debug parse translate geocode forecast weather price quote rank filter references definition
+    receive lint test tests review audit trace debug parse translate geocode forecast weather price quote rank filter references definition
     definitions symbols diagnostics problems outline metadata schema tables columns exists whoami version health"""
 )
 _SEARCH_WORDS = _words("search find grep glob lookup query list ls fetch get read rg retrieve view browse")
@@ -74,21 +74,28 @@ _WRITES = _words(
 )
 _SENDS = _words("send message reply respond notify email sms tell say post comment dm chat broadcast publish_message announce")
 _WAITS = _words("wait sleep poll watch waiting polling")
+_PERSONS = _words("user human person customer question questions followup")  # an answer of theirs takes its time
 _NOTES = _words(
     """todo todos todowrite todoread todolist writetodo writetodos readtodos updatetodo updatetodos updatetodolist managetodolist settodos
     updateplan think thinking thinktool thought reflect sequentialthinking recordthought"""
 )
-_STEPS = _words("scroll swipe press keypress hotkey key keys next previous prev step tick advance pan zoom")
+_STEPS = _words(
+    """scroll swipe press keypress hotkey key keys next previous prev step tick advance pan zoom click tap dblclick doubleclick turn rotate
+    walk drive mine dig jump attack roll flip north south east west undo redo back increase decrease increment decrement"""
+)
+_STEPS_LAST = _words("up down left right forward backward")  # `volume_up`
+_AMOUNTS = _words("direction heading angle degrees distance meters metres cm dx dy")  # by how much something is moved
 _SHELL_WORDS = _words("bash sh shell zsh terminal exec cmd powershell pwsh command commands console")
-_RUNS = _words("run execute exec python ipython jupyter node code script eval repl interpreter")
-_INPUT_WORDS = _words("stdin input keys")
+_RUNS = _words("run execute exec python ipython jupyter node code script eval evaluate repl interpreter")
+_INPUT_WORDS = _words("stdin input keys keystrokes")
+_PROCESS_WORDS = _words("terminal process bash shell command task job console background")
 
 _COMMAND_KEYS = ("command", "cmd", "commands", "command_line", "commandLine", "CommandLine", "script", "shell_command")
 _ACTION_KEYS = ("action", "operation", "op", "method", "subcommand", "command", "verb", "type")
 _PATH_KEYS = ("path", "file_path", "filePath", "file", "filename", "absolute_path", "target_file")
 _SQL_KEYS = ("sql", "query", "statement")
 _NEW_TEXT_KEYS = ("new_string", "newString", "new_str", "new_text", "newText", "diff", "patch", "content", "contents", "edits", "file_text")
-_INPUT_KEYS = ("chars", "input", "data", "text", "keys", "stdin")
+_INPUT_KEYS = ("chars", "input", "data", "text", "keys", "stdin", "keystrokes")
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _APART = re.compile(r"[^A-Za-z0-9]+")
@@ -127,12 +134,20 @@ def deed_of(name: str, arguments: str | None, hints: Mapping[str, bool]) -> Deed
 def _deed(name: str, arguments: str | None) -> Deed:
     words = _name_words(name)
     given = _object(arguments)
+    if _reads_output(words, given):
+        return Deed(Effect.POLL)
     line = _command_line(words, given)
     if line is not None:
         return _of_line(line)
-    if any(word in _WAITS for word in (*words[:1], *words[-1:])) or _empty_input(words, given) or _code_waits(words, given):
+    codes = _codes(words, given)
+    if any(word in _WAITS for word in (*words[:1], *words[-1:])) or _empty_input(words, given) or any(map(_PAUSE_IN_CODE.search, codes)):
         return Deed(Effect.POLL)
-    return _by_action(given) or _by_name(words, given)
+    if any(map(_STEP_IN_CODE.search, codes)):
+        return Deed(Effect.WRITE, steps=True)
+    deed = _by_action(given) or _by_name(words, given)
+    if deed.effect in (Effect.WRITE, Effect.UNKNOWN) and any(key in _AMOUNTS for key in given):
+        return Deed(Effect.WRITE, steps=True)
+    return Deed(Effect.POLL) if deed.effect is Effect.READ and _has_patience(given) else deed
 
 
 def _object(arguments: str | None) -> dict[str, Any]:
@@ -185,14 +200,31 @@ def _empty_input(words: tuple[str, ...], given: Mapping[str, Any]) -> bool:
     return all(text in ("", None, []) for text in sent)
 
 
+def _reads_output(words: tuple[str, ...], given: Mapping[str, Any]) -> bool:
+    """Whether a tool shows what something that runs has said by now: `BashOutput`, `get_terminal_output`, `read_output`."""
+    if words[-1:] != ("output",) or any(key in given for key in _COMMAND_KEYS):
+        return False
+    return any(word in _PROCESS_WORDS for word in words) or words in (("read", "output"), ("get", "output"))
+
+
+_PATIENCE = re.compile(r"(?:wait|block)(?:_?(?:time|for|duration|timeout))?(?:_?(?:ms|s|secs?|seconds|millis|minutes))?", re.IGNORECASE)
+
+
+def _has_patience(given: Mapping[str, Any]) -> bool:
+    """Whether a look may take a while by its arguments: `wait_seconds: 20` of a queue."""
+    return any(type(value) in (int, float) and value > 0 and _PATIENCE.fullmatch(key) for key, value in given.items())
+
+
 _PAUSE_IN_CODE = re.compile(r"\b(?:time|asyncio)\.sleep\(|\bsetTimeout\(")
+_STEP_IN_CODE = re.compile(r"\.scroll(?:By|To|IntoView)?\(|\bnext\(")
 _LONGEST_CODE = 4_096  # characters
 
 
-def _code_waits(words: tuple[str, ...], given: Mapping[str, Any]) -> bool:
-    """Whether a program that a tool is to run lets time pass."""
-    codes = [value[:_LONGEST_CODE] for value in given.values() if isinstance(value, str)] if words[:1] and words[0] in _RUNS else []
-    return any(_PAUSE_IN_CODE.search(code) for code in codes)
+def _codes(words: tuple[str, ...], given: Mapping[str, Any]) -> list[str]:
+    """The texts that a tool is to run as a program, if it runs any."""
+    if not any(word in _RUNS for word in (*words[:1], *words[-1:])):
+        return []
+    return [value[:_LONGEST_CODE] for value in given.values() if isinstance(value, str)]
 
 
 def _by_action(given: Mapping[str, Any]) -> Deed | None:
@@ -226,6 +258,10 @@ def _by_name(words: tuple[str, ...], given: Mapping[str, Any]) -> Deed:
 
 def _by_words(words: tuple[str, ...]) -> Deed | None:
     """By the verb: the first word, where it is one, else the last one that is."""
+    if words[:1] == ("ask",) and any(word in _PERSONS for word in words):
+        return Deed(Effect.POLL)
+    if len(words) > 1 and words[-1] in _STEPS_LAST and words[0] not in _READS:
+        return Deed(Effect.WRITE, steps=True)
     for word in (*words[:1], *reversed(words[1:])):
         if word in _WAITS:
             return Deed(Effect.POLL)
@@ -319,6 +355,39 @@ def essence(arguments: str | None) -> str | None:
     given = _object(arguments)
     kept = {key: value for key, value in given.items() if key.lower() not in _LABELS}
     return msgspec.json.encode(kept, order="deterministic").decode() if kept else None
+
+
+def subject(arguments: str | None) -> str:
+    """What a call is about: its arguments without labels, spelling, and what is counted up or made at random in them.
+
+    Dates, and the numbers of things (`id`, `issue_number`, …), tell subjects apart; pages, offsets and other amounts do not.
+    """
+    given = _object(arguments)
+    said = {key: _without_counts(key, value) for key, value in given.items() if key.lower() not in _LABELS}
+    return msgspec.json.encode(said, order="deterministic").decode() if said else ""
+
+
+_NUMBERED = re.compile(r"(?:\w*_)?(?:id|number)|\w*[a-z](?:Id|ID|Number)")
+_DATE_OR_COUNTED = re.compile(r"(?P<date>\b\d{4}-\d\d-\d\d\b)|\w*\d\w*|(?:\./)+|\s+")
+_LONGEST_SUBJECT = 2_048  # characters of one argument
+
+
+def _without_counts(key: str, value: Any) -> Any:
+    match value:
+        case bool() | None:
+            return value
+        case int():
+            return value if _NUMBERED.fullmatch(key) else 0
+        case float():
+            return 0
+        case str():
+            return _uncounted(value)
+        case _:
+            return _uncounted(msgspec.json.encode(value, order="deterministic").decode())
+
+
+def _uncounted(text: str) -> str:
+    return _DATE_OR_COUNTED.sub(lambda found: found["date"] or "#", text[:_LONGEST_SUBJECT].lower())
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):

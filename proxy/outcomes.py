@@ -46,7 +46,20 @@ _GATE = (
         b"exception",
         b"traceback",
     ),
-    *(b"fatal", b"unknown", b"unrecogni", b"unsupported", b"unable", b"invalid", b"missing", b"denied", b"phase", b'"ok', b"queued"),
+    *(
+        b"fatal",
+        b"proceed",
+        b"unknown",
+        b"unrecogni",
+        b"unsupported",
+        b"unable",
+        b"invalid",
+        b"missing",
+        b"denied",
+        b"phase",
+        b'"ok',
+        b"queued",
+    ),
     *(b"running", b"pending", b"progress", b"processing", b"waiting", b"creating", b"initiali", b"terminating", b"starting", b"activating"),
 )
 _FAILURE = re.compile(
@@ -64,6 +77,8 @@ _FAILURE = re.compile(
     | (?:\S{1,80}:\ )?(?:missing|invalid)\ (?:required\ )?(?:argument|parameter|field|property|input)s?\b
     | \W{0,3}<tool_use_error>
     | (?:permission|access)\ denied\b
+    | permission\ to\ use\ [^\n]{1,200}\ (?:has\ been|was|is)\ denied\b
+    | the\ user\ (?:doesn't|does\ not)\ want\ to\ proceed\ with\ this\ tool\ use\b
     | \W{0,3}(?:could\ not|cannot|can't|unable\ to)\ (?:find|open|read|access|connect|parse|execute|locate|resolve)\b
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -88,19 +103,30 @@ _UNDER_WAY = re.compile(
       \W{{0,4}}{_WORDS}\b\s*{_PAUSE}
     | \W{{0,4}}(?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}\s+){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
     | \W{{0,4}}{_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
-    | \W{{0,4}}(?:still\s+)?waiting\s+(?:for|on)\b
+    | \W{{0,4}}(?:still\s+)?(?:waiting\s+(?:for|on)|awaiting)\b
     | \W{{0,4}}(?:there\s+(?:is|are)\s+)?no(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_STILL = re.compile(
+    r"""\W{0,4}(?:実行中|処理中|待機中|進行中|执行中|进行中|运行中|处理中|等待中|排队中|выполняется|в\ процессе
+      |en\ cours|läuft|in\ bearbeitung|en\ curso|en\ progreso|em\ andamento)\W{0,4}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# Playwright's own words for "done": the code that was run, and nothing of the page.
+_CODE_RUN = re.compile(r"(?:### Result\n[^\n]{0,60}\n{1,2})?### Ran Playwright code\n```js\n[^`#]{1,400}\n```")
+_PICTURE = re.compile(rb'"type"\s*:\s*"(?:input_|output_)?(?:image|document|file)')
 _STATUS_LINE = re.compile(
     rf"^\W{{0,4}}(?:(?:job|task|run|build|process|current|command)[ _-])?(?:status|state|phase)\W{{0,4}}[:=]\W{{0,4}}{_WORDS}\b\W{{0,4}}$"
     rf"|^process running with session id\b|^<(?:status|state)>{_WORDS}<|^\[?the command has no new output after\b",
     re.IGNORECASE | re.MULTILINE,
 )
 _ON_THE_WAY = r"(?:container)?creating|(?:pod)?initiali[sz]ing|terminating|starting|provisioning|deploying|activating|building"
-_STATUS_WORD = re.compile(rf"(?:\w{{1,30}}_)?(?:{_WORDS}|{_ON_THE_WAY})", re.IGNORECASE)
+_OTHER_STATES = r"missing|warning|failing|passing|nothing|existing|listening|serving|outstanding"  # that things stay in
+_STATUS_WORD = re.compile(rf"(?:\w{{1,30}}_)?(?:{_WORDS}|(?!(?:{_OTHER_STATES})$)[a-z]{{2,20}}ing)", re.IGNORECASE)
 _STATUS_KEY = re.compile(r"\w{0,30}(?:status|state|phase)", re.IGNORECASE)
+_JOBS_KEY = re.compile(r"\w{0,30}(?:runs|jobs|checks|builds|deployments|pipelines)", re.IGNORECASE)
+_JOBS = 32  # of a list that are looked at
 _COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.IGNORECASE | re.MULTILINE)
 # One of these stands in whatever those lines and columns are, and none of them in most texts.
 _STATUS_SIGNS = ("ing", "queued", "progress", "initiali", "no new output")
@@ -113,8 +139,17 @@ _NONE = re.compile(
     r"""\W{0,4}(?:
       (?:there\ (?:is|are|were|was)\ )?(?:no|0|zero)\ (?:\w+\ ){0,3}
         (?:results?|matches|match|files?|output|hits?|entries|entry|items?|records?|rows?|documents?|lines?|occurrences?|issues?|data)\b[^\n]{0,80}
+    | (?:system-reminder>\W?)?warning:\ the\ file\ exists\ but\ [^\n]{0,80}
     | (?:nothing|none|null|undefined|empty|not\ found|\(?no\ output\)?|no\ content)\b[^\n]{0,40}
     )?\W{0,4}""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+# A failure that asks for patience: what is asked for again later may well be there then.
+_LATER = re.compile(
+    r"""(?<!\d)429(?!\d)|rate[ _-]?limit|too\ many\ requests|overloaded|temporarily\ unavailable
+      |(?:try|retry)\ again\ (?:in|later)|retry[ -]after""",
     re.VERBOSE | re.IGNORECASE,
 )
 
@@ -142,13 +177,15 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
     if not tells and len(content) > 4 * _BRIEF:
         return 0
     text = text_of(content).strip()
-    flags = BRIEF if len(text) <= _BRIEF and text.count("\n") < 2 else 0
+    flags = BRIEF if _is_brief(text) and not (content.startswith(b"[") and _PICTURE.search(content)) else 0
+    if flags and _STILL.fullmatch(text):
+        return flags | WAITING
     if tells:
         report = _report(text) if text.startswith("{") else None
         ends = (text[:_HEAD] + "\n" + text[-_TAIL:]).lower() if report is None else ""
         failed = _failed(text, ends, report)
         if failed is not None:
-            return flags | FAILED | failed
+            return flags | FAILED | failed | (WAITING if _LATER.search(text[:_HEAD]) else 0)
         if marked and _found_nothing(*_status(text)):
             return flags | NOTHING
         if marked:  # the client says so, not the text: where it is long, there is a report to read
@@ -156,6 +193,10 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
         if _under_way(text, ends, report):
             return flags | WAITING
     return flags | NOTHING if flags and _NONE.fullmatch(text) else flags
+
+
+def _is_brief(text: str) -> bool:
+    return (len(text) <= _BRIEF and text.count("\n") < 2) or (text.startswith("### ") and _CODE_RUN.fullmatch(text) is not None)
 
 
 def _report(text: str) -> _Report | None:
@@ -228,15 +269,23 @@ def _holds(text: AnyStr, words: Sequence[AnyStr]) -> bool:
 
 
 def _has_status(said: Any, depth: int) -> bool:
-    """Whether an object says of itself, or of one that it holds, that it is under way; what stands in a list is one of many."""
+    """Whether an object says of itself, of one that it holds, or of a job that it lists, that it is under way.
+
+    What stands in any other list is one of many: a board of tasks always has some that are in progress.
+    """
     if not isinstance(said, dict) or not depth:
         return False
-    return any(
-        _STATUS_WORD.fullmatch(value.strip()) is not None and _STATUS_KEY.fullmatch(key) is not None
-        if isinstance(value, str)
-        else _has_status(value, depth - 1)
-        for key, value in said.items()
-    )
+    return any(_is_status(key, value, depth) for key, value in said.items())
+
+
+def _is_status(key: str, value: Any, depth: int) -> bool:
+    match value:
+        case str():
+            return _STATUS_WORD.fullmatch(value.strip()) is not None and _STATUS_KEY.fullmatch(key) is not None
+        case list():
+            return _JOBS_KEY.fullmatch(key) is not None and any(_has_status(job, 1) for job in value[:_JOBS])
+        case _:
+            return _has_status(value, depth - 1)
 
 
 def error_text(content: bytes) -> str:

@@ -75,6 +75,10 @@ class Ladder:
         """The lower of its rungs; beyond any count without one."""
         return min([rung for rung in (self.nudge_at, self.stop_at) if rung is not None], default=NEVER)
 
+    def as_patient_as(self, other: "Ladder") -> "Ladder":
+        """With the same nudge, and a stop no earlier than the other's."""
+        return Ladder(self.nudge_at, _higher(self.stop_at, other.stop_at))
+
 
 @dataclass(frozen=True, slots=True)
 class ToolRule:

@@ -18,21 +18,26 @@ from proxy.trail import Entry, Step, Trail
 
 def deed(policy: Policy, trail: Trail, entry: Entry) -> Deed:
     """What a call did: by what the operator says of its tool, else by what can be read of it."""
-    rule = policy.tools.get(entry.name)
-    if rule is not None and rule.effect is not None:
-        return Deed(rule.effect)
-    return deed_of(entry.name, entry.arguments, trail.offer.hints)
+    told = _told(policy, entry)
+    return deed_of(entry.name, entry.arguments, trail.offer.hints) if told is None else Deed(told)
 
 
 def waits(policy: Policy, trail: Trail, entry: Entry) -> bool:
     """Whether a call lets time pass, was told that what it asks for still runs, or is a step of many that is told no more than "done"."""
-    rule = policy.tools.get(entry.name)
-    if rule is not None and rule.effect is not None:
-        return rule.effect is Effect.POLL
-    if entry.flags & WAITING:
+    return rests(policy, trail, entry) or (deed(policy, trail, entry).steps and _acknowledged(entry))
+
+
+def rests(policy: Policy, trail: Trail, entry: Entry) -> bool:
+    """Whether a call lets time pass, or was told that what it asks for still runs."""
+    if entry.flags & WAITING and _told(policy, entry) is None:
         return True
-    did = deed_of(entry.name, entry.arguments, trail.offer.hints)
-    return did.effect is Effect.POLL or (did.steps and _acknowledged(entry))
+    return deed(policy, trail, entry).effect is Effect.POLL
+
+
+def _told(policy: Policy, entry: Entry) -> Effect | None:
+    """What the operator says of a tool."""
+    rule = policy.tools.get(entry.name)
+    return None if rule is None else rule.effect
 
 
 def acts(policy: Policy, trail: Trail, entry: Entry) -> bool:

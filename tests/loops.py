@@ -19,6 +19,11 @@ def only(reason: Reason, ladder: Ladder | None = None, **rules: Any) -> Policy:
     return Policy(ladders={reason: ladder or DEFAULT_LADDERS[reason]}, **rules)
 
 
+def with_waiting(reason: Reason) -> Policy:
+    """A policy under which that detector is on, and the ladder for waiting."""
+    return Policy(ladders={each: DEFAULT_LADDERS[each] for each in (reason, Reason.POLL)})
+
+
 def agent(policy: Policy, *opening: Turn, tools: Sequence[str] = OFFERED) -> Agent:
     return Agent(House(policy), *(opening or (user("go"),)), tools=tools)
 

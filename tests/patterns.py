@@ -4,17 +4,13 @@ Names of tools, arguments and results are those of the clients. Each pattern is 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from proxy.models import Item, Role, ToolCall
 from proxy.replay.recording import Recording
 from tests.generated import Message, Step
-
-NONE: dict[str, str] = {}  # no arguments
-
-Pattern = Callable[[Random], Sequence[Message | str]]
-"""Messages of calls; a text is an answer without calls, after which a person says something new."""
+from tests.work.steps import NONE, Pattern, again, clock, edit, patch, random_id, rounds, seconds, shell
 
 
 def recorded(name: str, pattern: Pattern, random: Random) -> Recording:
@@ -41,59 +37,39 @@ def _content(result: str) -> bytes:
     return json.dumps([{"type": "text", "text": "Took a screenshot"}, {"type": "image_url", "image_url": url}]).encode()
 
 
-def _shell(command: str, result: str, name: str = "Bash") -> list[Step]:
-    return [(name, {"command": command}, result)]
-
-
-def _edit(number: int) -> list[Step]:
-    given = {"file_path": "/repo/src/app.py", "old_string": f"value = {number}", "new_string": f"value = {number + 1}"}
-    return [("Edit", given, "The file /repo/src/app.py has been updated.")]
-
-
-def _patch(number: int) -> list[Step]:
-    text = f"*** Begin Patch\n*** Update File: src/app.rs\n@@\n-let a = {number};\n+let a = {number + 1};\n*** End Patch"
-    return [
-        ("apply_patch", {"input": text}, '{"output":"Success. Updated the following files:\\nM src/app.rs\\n","metadata":{"exit_code":0}}')
-    ]
-
-
-def _seconds(random: Random) -> str:
-    return f"{random.random() * 9:.2f}s"
-
-
 # ---- work
 
 
 def test_after_each_edit(random: Random) -> Sequence[Message]:
     """Claude Code: the same failure after twelve different edits."""
     said = "Exit code 1\n=== FAILURES ===\nE   AssertionError: assert 3 == 4\nFAILED tests/test_a.py::test_x\n1 failed, 41 passed in "
-    return [m for n in range(12) for m in (_edit(n), _shell("pytest -q", said + _seconds(random)))]
+    return [m for n in range(12) for m in (edit(n), shell("pytest -q", said + seconds(random)))]
 
 
 def status_between_edits(_random: Random) -> Sequence[Message]:
     """The same `git status` and `git diff --stat` after each edit of one file."""
-    status = _shell("git status --short", " M src/app.py")
-    stat = _shell("git diff --stat", " src/app.py | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)")
-    return [m for n in range(12) for m in (_edit(n), status, stat)]
+    status = shell("git status --short", " M src/app.py")
+    stat = shell("git diff --stat", " src/app.py | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)")
+    return [m for n in range(12) for m in (edit(n), status, stat)]
 
 
 def build_of_codex(random: Random) -> Sequence[Message]:
     """Codex: patch, build, patch, build; the error does not move for a long time."""
     error = "error[E0308]: mismatched types\n --> src/app.rs:10:5\nerror: could not compile `app`"
     said = json.dumps({"output": error, "metadata": {"exit_code": 101, "duration_seconds": 1.1}})
-    return [m for n in range(15) for m in (_patch(n), [("shell", {"command": ["bash", "-lc", "cargo build"]}, said)])]
+    return [m for n in range(15) for m in (patch(n), [("shell", {"command": ["bash", "-lc", "cargo build"]}, said)])]
 
 
 def sed_and_look(_random: Random) -> Sequence[Message]:
     """Edits by `sed -i` that do not match; the file is looked at after each."""
-    look = _shell("cat config.ini", "[server]\nport = 80\nhost = a")
-    return [m for n in range(8) for m in (_shell(f"sed -i 's/port={n}/port=8080/' config.ini", ""), look)]
+    look = shell("cat config.ini", "[server]\nport = 80\nhost = a")
+    return [m for n in range(8) for m in (shell(f"sed -i 's/port={n}/port=8080/' config.ini", ""), look)]
 
 
 def wait_for_a_server(_random: Random) -> Sequence[Message]:
     """A pause and a look in one command."""
-    up = _shell("sleep 5 && curl -s localhost:3000/health", "curl: (7) Failed to connect to localhost port 3000: Connection refused")
-    return [_shell("npm run dev > dev.log 2>&1 &", ""), *[up] * 12, _shell("sleep 5 && curl -s localhost:3000/health", "ok")]
+    up = shell("sleep 5 && curl -s localhost:3000/health", "curl: (7) Failed to connect to localhost port 3000: Connection refused")
+    return [shell("npm run dev > dev.log 2>&1 &", ""), *[up] * 12, shell("sleep 5 && curl -s localhost:3000/health", "ok")]
 
 
 def output_of_a_background_shell(_random: Random) -> Sequence[Message]:
@@ -119,13 +95,13 @@ def checks_of_a_pull_request(_random: Random) -> Sequence[Message]:
     """The model takes its time: no pause between looks at what is under way."""
     said = "build\tpending\t0\thttps://ci.example.org/1\nlint\tpass\t12s\thttps://ci.example.org/2"
     done = "build\tpass\t3m\thttps://ci.example.org/1\nlint\tpass\t12s\thttps://ci.example.org/2"
-    return [*[_shell("gh pr checks 12", said)] * 9, _shell("gh pr checks 12", done)]
+    return [*[shell("gh pr checks 12", said)] * 9, shell("gh pr checks 12", done)]
 
 
 def pods_that_start(_random: Random) -> Sequence[Message]:
     """Only the age changes."""
     said = "NAME    READY   STATUS              RESTARTS   AGE\nweb-0   0/1     ContainerCreating   0          {}s"
-    return [_shell("kubectl get pods", said.format(4 * n)) for n in range(9)]
+    return [shell("kubectl get pods", said.format(4 * n)) for n in range(9)]
 
 
 def stack_that_is_created(_random: Random) -> Sequence[Message]:
@@ -169,14 +145,14 @@ def next_page(_random: Random) -> Sequence[Message]:
 
 def window_of_an_editor(_random: Random) -> Sequence[Message]:
     """SWE-agent: `scroll_down`."""
-    return [_shell("scroll_down", f"[File: a.py (900 lines total)]\n({n} more lines above)\n{n}: x = {n}") for n in range(100, 900, 100)]
+    return [shell("scroll_down", f"[File: a.py (900 lines total)]\n({n} more lines above)\n{n}: x = {n}") for n in range(100, 900, 100)]
 
 
 def todo_after_each_step(_random: Random) -> Sequence[Message]:
     """The list is written before and after each item."""
     done = "Todos have been modified successfully. Ensure that you continue to use the todo list to track your progress."
     states = [[{"content": f"step {i}", "status": "completed" if i < n else "pending"} for i in range(9)] for n in range(9)]
-    return [m for n in range(9) for m in ([("TodoWrite", {"todos": states[n]}, done)], _edit(n))]
+    return [m for n in range(9) for m in ([("TodoWrite", {"todos": states[n]}, done)], edit(n))]
 
 
 def one_prompt_for_many(_random: Random) -> Sequence[Message]:
@@ -196,13 +172,13 @@ def hand_offs(_random: Random) -> Sequence[Message]:
 def push_again(_random: Random) -> Sequence[Message]:
     """A network that is away for some minutes."""
     failed = "fatal: unable to access 'https://example.org/a.git/': Could not resolve host: example.org"
-    return [m for _ in range(7) for m in (_shell("git push", failed), _shell("sleep 30", ""))]
+    return [m for _ in range(7) for m in (shell("git push", failed), shell("sleep 30", ""))]
 
 
 def hooks_that_refuse(_random: Random) -> Sequence[Message]:
     """A commit that a hook refuses until the last problem is mended."""
     refused = "Exit code 1\nflake8...Failed\n- hook id: flake8\n- exit code: 1\nsrc/app.py:1:1: E302"
-    return [m for n in range(9) for m in (_edit(n), _shell("git add -A && git commit -m 'Mend it'", refused))]
+    return [m for n in range(9) for m in (edit(n), shell("git add -A && git commit -m 'Mend it'", refused))]
 
 
 def cells(_random: Random) -> Sequence[Message]:
@@ -218,7 +194,7 @@ def state_of_a_repl(_random: Random) -> Sequence[Message]:
 
 def verdicts_of_many(_random: Random) -> Sequence[Message]:
     """Many checks, one by one, with nothing to say."""
-    return [_shell(f"python -m py_compile src/m{n}.py", "") for n in range(30)]
+    return [shell(f"python -m py_compile src/m{n}.py", "") for n in range(30)]
 
 
 def searches_in_vain_then_not(_random: Random) -> Sequence[Message]:
@@ -251,18 +227,18 @@ def mail_to_many(_random: Random) -> Sequence[Message]:
 
 def installs(_random: Random) -> Sequence[Message]:
     """One after the other, all alike."""
-    return [_shell(f"pip install pkg{n} 2>&1 | tail -1", f"Successfully installed pkg{n}-1.0") for n in range(15)]
+    return [shell(f"pip install pkg{n} 2>&1 | tail -1", f"Successfully installed pkg{n}-1.0") for n in range(15)]
 
 
 def memory_before_each_part(_random: Random) -> Sequence[Message | str]:
     """A person asks for one part after the other; each begins with a look at the same notes."""
     notes = [("memory", {"command": "view", "path": "/memories"}, "Here are the files:\n/memories\n/memories/notes.md")]
-    return [m for n in range(12) for m in (notes, _edit(n), f"Part {n} is done.")]
+    return [m for n in range(12) for m in (notes, edit(n), f"Part {n} is done.")]
 
 
 def debugging_with_prints(random: Random) -> Sequence[Message]:
     """A script that is written anew and run each time, with one outcome."""
-    run = _shell("python repro.py", 'Traceback (most recent call last):\n  File "repro.py", line 3\nValueError: bad shape')
+    run = shell("python repro.py", 'Traceback (most recent call last):\n  File "repro.py", line 3\nValueError: bad shape')
     given = [{"file_path": "repro.py", "content": f"import x\nprint({random.random()})"} for _ in range(10)]
     return [m for each in given for m in ([("Write", each, "File written")], run)]
 
@@ -270,7 +246,7 @@ def debugging_with_prints(random: Random) -> Sequence[Message]:
 def heredocs(_random: Random) -> Sequence[Message]:
     """Everything in one command."""
     return [
-        _shell(f"cat > t.py <<'EOF'\nprint({n})\nEOF\npython t.py", "Exit code 1\nModuleNotFoundError: No module named 'numpy'")
+        shell(f"cat > t.py <<'EOF'\nprint({n})\nEOF\npython t.py", "Exit code 1\nModuleNotFoundError: No module named 'numpy'")
         for n in range(7)
     ]
 
@@ -292,14 +268,14 @@ def files_that_fail_with_a_report(random: Random) -> Sequence[Message]:
     """Test files one by one, each red in its own way, no status said."""
     report = "FAIL test_{0}\n" + "\n".join(f"  expected {at} to be {at + 1}" for at in range(9)) + "\nTests: 1 failed, {0} passed"
     return [
-        _shell(f"npx jest test_{n} 2>&1", report.format(n) + f"\nTime: {_seconds(random)}\n\nCommand exited with code 1") for n in range(12)
+        shell(f"npx jest test_{n} 2>&1", report.format(n) + f"\nTime: {seconds(random)}\n\nCommand exited with code 1") for n in range(12)
     ]
 
 
 def formats_in_turn(_random: Random) -> Sequence[Message]:
     """Formatting and linting again after each edit."""
-    lint = _shell("ruff check . && mypy .", "All checks passed!\nSuccess: no issues found in 41 source files")
-    return [m for n in range(14) for m in (_edit(n), _shell("ruff format .", "41 files left unchanged"), lint)]
+    lint = shell("ruff check . && mypy .", "All checks passed!\nSuccess: no issues found in 41 source files")
+    return [m for n in range(14) for m in (edit(n), shell("ruff format .", "41 files left unchanged"), lint)]
 
 
 def browser_form(_random: Random) -> Sequence[Message]:
@@ -315,10 +291,10 @@ def plus(_random: Random) -> Sequence[Message]:
 
 def long_build(_random: Random) -> Sequence[Message]:
     """A workflow run and a pause, in turn."""
-    look = _shell("gh run view 7 --json status", '{"status":"in_progress"}')
+    look = shell("gh run view 7 --json status", '{"status":"in_progress"}')
     return [
-        *[m for _ in range(15) for m in (_shell("sleep 60", ""), look)],
-        _shell("gh run view 7 --json status", '{"status":"completed"}'),
+        *[m for _ in range(15) for m in (shell("sleep 60", ""), look)],
+        shell("gh run view 7 --json status", '{"status":"completed"}'),
     ]
 
 
@@ -346,12 +322,12 @@ def patch_at_the_eighth(_random: Random) -> Sequence[Message]:
 
 def routes_of_a_page(_random: Random) -> Sequence[Message]:
     """Status codes, one a call."""
-    return [_shell(f'curl -s -o /dev/null -w "%{{http_code}}" http://localhost:3000/{n}', "200") for n in range(20)]
+    return [shell(f'curl -s -o /dev/null -w "%{{http_code}}" http://localhost:3000/{n}', "200") for n in range(20)]
 
 
 def nothing_left(_random: Random) -> Sequence[Message]:
     """What was removed is not found any more; each search comes after its edit."""
-    return [m for n in range(14) for m in (_edit(n), _shell(f"grep -rn old_{n} src/", ""))]
+    return [m for n in range(14) for m in (edit(n), shell(f"grep -rn old_{n} src/", ""))]
 
 
 def retries_with_more_time(_random: Random) -> Sequence[Message]:
@@ -375,77 +351,62 @@ WORK: dict[str, Pattern] = {
 # ---- collapses
 
 
-def _again(step: Callable[[Random, int], Message]) -> Pattern:
-    return lambda random: [step(random, n) for n in range(45)]
-
-
-def _rounds(*steps: Callable[[Random, int], Message]) -> Pattern:
-    return lambda random: [step(random, n) for n in range(15) for step in steps]
-
-
-def _id(random: Random) -> str:
-    return f"{random.randrange(16**12):012x}"
-
-
-def _clock(n: int) -> str:
-    return f"2026-05-{n % 27 + 1:02d}T10:{n % 60:02d}:{n * 7 % 60:02d}Z"
-
-
 _LISTING = "total 3\n-rw-r--r-- a.py\n-rw-r--r-- b.py\n-rw-r--r-- c.py"
 
 STUCK: dict[str, tuple[Pattern, int]] = {
-    "a read of one file": (_again(lambda r, n: [("Read", {"file_path": "/repo/a.py"}, "1\tx = 1\n2\ty = 2")]), 5),
-    "a clock in the result": (_again(lambda r, n: _shell("git status", f"# {_clock(n)}\nOn branch main\nnothing to commit")), 5),
-    "ids in the result": (_again(lambda r, n: [("create_ticket", {"title": "x"}, f'{{"ok": true, "request_id": "req_{_id(r)}"}}')]), 5),
-    "how long it took": (_again(lambda r, n: _shell("pytest -q", f"1 failed, 3 passed in 0.{n:02d}s\n\nCommand exited with code 1")), 5),
-    "ids in the arguments": (_again(lambda r, n: [("exec", {"command": "git status", "request_id": _id(r)}, "clean")]), 10),
-    "other words for one search": (_again(lambda r, n: [("web_search", {"query": f"how {_id(r)}"}, "No results found.")]), 11),
-    "one page for every query": (_again(lambda r, n: [("search", {"query": f"q{n}"}, _LISTING)]), 10),
+    "a read of one file": (again(lambda r, n: [("Read", {"file_path": "/repo/a.py"}, "1\tx = 1\n2\ty = 2")]), 5),
+    "a clock in the result": (again(lambda r, n: shell("git status", f"# {clock(n)}\nOn branch main\nnothing to commit")), 5),
+    "ids in the result": (
+        again(lambda r, n: [("create_ticket", {"title": "x"}, f'{{"ok": true, "request_id": "req_{random_id(r)}"}}')]),
+        5,
+    ),
+    "how long it took": (again(lambda r, n: shell("pytest -q", f"1 failed, 3 passed in 0.{n:02d}s\n\nCommand exited with code 1")), 5),
+    "ids in the arguments": (again(lambda r, n: [("exec", {"command": "git status", "request_id": random_id(r)}, "clean")]), 10),
+    "other words for one search": (again(lambda r, n: [("web_search", {"query": f"how {random_id(r)}"}, "No results found.")]), 11),
+    "one page for every query": (again(lambda r, n: [("search", {"query": f"q{n}"}, _LISTING)]), 10),
     "one path, spelled in turn": (
-        _again(lambda r, n: [("read_file", {"path": "./" * (n % 12) + "a.py"}, "x = 1\ny = 2\nz = 3")]),
+        again(lambda r, n: [("read_file", {"path": "./" * (n % 12) + "a.py"}, "x = 1\ny = 2\nz = 3")]),
         10,
     ),
     "thoughts in between": (
-        _rounds(lambda r, n: [("think", {"thought": f"Let me look again, {n}"}, "ok")], lambda r, n: _shell("ls", _LISTING)),
+        rounds(lambda r, n: [("think", {"thought": f"Let me look again, {n}"}, "ok")], lambda r, n: shell("ls", _LISTING)),
         10,
     ),
     "a todo list in between": (
-        _rounds(lambda r, n: [("TodoWrite", {"todos": [f"look {n}"]}, "ok")], lambda r, n: _shell("ls", _LISTING)),
+        rounds(lambda r, n: [("TodoWrite", {"todos": [f"look {n}"]}, "ok")], lambda r, n: shell("ls", _LISTING)),
         10,
     ),
-    "words to itself in between": (_rounds(lambda r, n: _shell(f"echo 'try {n}'", f"try {n}"), lambda r, n: _shell("ls", _LISTING)), 16),
-    "two in turn": (_rounds(lambda r, n: _shell("ls", _LISTING), lambda r, n: _shell("pwd", "/repo")), 10),
+    "words to itself in between": (rounds(lambda r, n: shell(f"echo 'try {n}'", f"try {n}"), lambda r, n: shell("ls", _LISTING)), 16),
+    "two in turn": (rounds(lambda r, n: shell("ls", _LISTING), lambda r, n: shell("pwd", "/repo")), 10),
     "three in turn": (
-        _rounds(
-            lambda r, n: _shell("ls", _LISTING), lambda r, n: _shell("cat a.py", f"x\n# {_clock(n)}"), lambda r, n: _shell("pwd", "/repo")
-        ),
+        rounds(lambda r, n: shell("ls", _LISTING), lambda r, n: shell("cat a.py", f"x\n# {clock(n)}"), lambda r, n: shell("pwd", "/repo")),
         15,
     ),
     "an edit that is refused": (
-        _again(lambda r, n: [("Edit", {"file_path": "a.py", "old_string": _id(r)}, "Error: String to replace not found in file.")]),
+        again(lambda r, n: [("Edit", {"file_path": "a.py", "old_string": random_id(r)}, "Error: String to replace not found in file.")]),
         9,
     ),
     "arguments that are missing": (
-        _again(
+        again(
             lambda r, n: [
                 (r.choice(["Write", "Edit"]), NONE, "<tool_use_error>InputValidationError: file_path is missing</tool_use_error>")
             ]
         ),
         9,
     ),
-    "a tool that is not there": (_again(lambda r, n: [("browser_open", {"n": n}, "Error: No such tool available: browser_open")]), 9),
-    "a job that never ends": (_again(lambda r, n: [("BashOutput", {"bash_id": "b1"}, f"<status>running</status>\n{_clock(n)}")]), 20),
-    "keys that move nothing": (_again(lambda r, n: [("press_key", {"key": "Down"}, "Pressed Down")]), 20),
+    "a tool that is not there": (again(lambda r, n: [("browser_open", {"n": n}, "Error: No such tool available: browser_open")]), 9),
+    "a job that never ends": (again(lambda r, n: [("BashOutput", {"bash_id": "b1"}, f"<status>running</status>\n{clock(n)}")]), 20),
+    "keys that move nothing": (again(lambda r, n: [("press_key", {"key": "Down"}, "Pressed Down")]), 20),
     "a click and the same picture": (
-        _rounds(lambda r, n: [("click", {"ref": "e1"}, "Clicked")], lambda r, n: [("screenshot", NONE, "image:AAAA")]),
+        rounds(lambda r, n: [("click", {"ref": "e1"}, "Clicked")], lambda r, n: [("screenshot", NONE, "image:AAAA")]),
         10,
     ),
     "one message in other words": (
-        _again(lambda r, n: [("send_message", {"to": "lead", "message": f"I am done, take {n}"}, f"sent, id msg_{_id(r)}")]),
+        again(lambda r, n: [("send_message", {"to": "lead", "message": f"I am done, take {n}"}, f"sent, id msg_{random_id(r)}")]),
         10,
     ),
     "an install that fails": (
-        _again(lambda r, n: _shell(f"pip install foo=={n}.0", "ERROR: Could not find a version that satisfies the requirement foo")),
+        again(lambda r, n: shell(f"pip install foo=={n}.0", "ERROR: Could not find a version that satisfies the requirement foo")),
         8,
     ),
 }

@@ -1,15 +1,16 @@
 """Two to six different calls in rounds, each place of a round returning what it returned before.
 
 Compared backwards from the newest message, so that it does not matter where a round is thought to begin; the round is one loop and
-is acted on as a whole. A round in which a call waits climbs the ladder for waiting.
+is acted on as a whole. A round in which a call waits climbs the ladder for waiting, and so does one of nothing but steps: where a look
+in between shows what it showed before, the steps led nowhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from proxy.counting import Tally, judged
 from proxy.models import Finding, Reason
 from proxy.policy import Ladder, Policy
-from proxy.progress import waits
+from proxy.progress import rests, waits
 from proxy.trail import Entry, Step, Trail
 
 LONGEST = 6
@@ -62,10 +63,14 @@ class Cycle:
         ladder = _most_patient([policy.ladder(self.reason, entry.name) for entry in entries.values()])
         if ladder is None or rounds < ladder.least:
             return None
-        if any(waits(policy, trail, entry) for entry in entries.values()):
+        if _waits(policy, trail, entries.values()):
             ladder = policy.ladders.get(Reason.POLL, ladder)
         last = next(entry.name for step in reversed(trail.steps) for entry in reversed(step.calls) if entry.call in calls)
         return Finding(self.reason, last, rounds, ladder.nudge_at, ladder.stop_at, calls)
+
+
+def _waits(policy: Policy, trail: Trail, entries: Collection[Entry]) -> bool:
+    return any(rests(policy, trail, entry) for entry in entries) or all(waits(policy, trail, entry) for entry in entries)
 
 
 def _most_patient(ladders: Sequence[Ladder | None]) -> Ladder | None:

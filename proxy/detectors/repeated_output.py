@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from proxy.counting import LATELY, Tally, first_made, judged
-from proxy.effects import Deed, Effect, essence, message, speaks
+from proxy.effects import Deed, Effect, essence, message, speaks, subject
 from proxy.fingerprint import UNSEEN
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, FAILED, NOTHING
-from proxy.policy import NEVER, Policy
+from proxy.policy import NEVER, Ladder, Policy
 from proxy.progress import Pauses, alike, answered, changed_anew, closely, deed, foreseen, streak, waits, worldly
 from proxy.trail import Entry, Trail
 
@@ -67,18 +67,20 @@ class RepeatedOutput:
         if not kin.tells:
             return None
         steps = _streak(trail, policy, kin)
-        made = {entry.call for at in steps for entry in trail.steps[at].calls if kin.among(entry)}
+        row = [[entry for entry in trail.steps[at].calls if kin.among(entry)] for at in steps]
+        made = {entry.call for entries in row for entry in entries}
         again = {entry.call for entry in coming if judged(policy, entry) and kin.next(entry)}
         if len(made) < 2 or (coming and not again):
             return None
         ladder = policy.patient_ladder(self.reason, sample.name)
-        stop_at = None if kin.doubtful else ladder.stop_at
         count, calls = len(steps) + bool(again), frozenset(made | again)
-        return Finding(self.reason, sample.name, count, ladder.nudge_at, stop_at, calls, across=True)
+        if count >= (ladder.stop_at or NEVER):
+            ladder = kin.patience(row, ladder, policy.ladders.get(Reason.POLL, ladder))
+        return Finding(self.reason, sample.name, count, ladder.nudge_at, ladder.stop_at, calls, across=True)
 
 
 class _Kin:
-    """Which calls count together with one that gave an output. tells: the output proves something. doubtful: not enough for a stop."""
+    """Which calls count together with one that gave an output. tells: the output proves something."""
 
     def __init__(self, trail: Trail, policy: Policy, sample: Entry) -> None:
         self._trail, self._policy, self._sample = trail, policy, sample
@@ -87,16 +89,31 @@ class _Kin:
         self._any = _proves(did, sample.flags)
         self._essence = essence(sample.arguments)
         told = self._any or self._message is not None or self._essence is not None
-        self.doubtful = self._any and did.effect is Effect.UNKNOWN
+        self._doubtful = did.effect is Effect.UNKNOWN
         self.tells = told and did.effect is not Effect.BOOKKEEPING and not Pauses(policy, trail).hold(sample)
 
     def among(self, entry: Entry) -> bool:
         """Whether a call that was made belongs to them: it gave the same output, or said the same to the same addressee."""
         if entry.name != self._sample.name or not answered(entry):
             return False
-        return (entry.result == self._sample.result and self._alike(entry)) or (
-            self._message is not None and message(entry.arguments) == self._message
-        )
+        if self._message is not None and message(entry.arguments) == self._message:
+            return True
+        if entry.result != self._sample.result or not self._alike(entry):
+            return False
+        return not self._any or _proves(deed(self._policy, self._trail, entry), entry.flags)
+
+    def patience(self, row: Sequence[Sequence[Entry]], ladder: Ladder, waiting: Ladder) -> Ladder:
+        """The ladder of calls, message by message, that reach its stop: longer where they are not one but for labels and counters.
+
+        A tool of which nothing is known may do what it is asked each time. And where most messages asked of something else than all the
+        others, a list of things may be gone through: its end may be near.
+        """
+        if not self._any or len({essence(entry.arguments) for entries in row for entry in entries}) < 2:
+            return ladder
+        if self._doubtful:
+            return Ladder(ladder.nudge_at, None)
+        things = {subject(entry.arguments) for entries in row for entry in entries}
+        return ladder.as_patient_as(waiting) if 2 * len(things) > len(row) else ladder
 
     def next(self, entry: Entry) -> bool:
         """Whether a call about to be made goes the same way."""
@@ -117,7 +134,7 @@ class _Kin:
 
 def _proves(did: Deed, flags: int) -> bool:
     """Whether the same output under any other arguments says that they do not matter."""
-    if did.effect not in (Effect.READ, Effect.UNKNOWN):
+    if did.effect not in (Effect.READ, Effect.UNKNOWN) and not did.steps:
         return False
     if flags & NOTHING:
         return did.searches

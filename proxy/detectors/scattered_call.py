@@ -3,14 +3,14 @@
 Example: the failing test between reads of ever other files (stella 1851): each read is news, so that no count of repeats can rise, yet
 nothing was changed that the test could see. Left alone: a call after which something was changed for the first time (edit, build, edit,
 build, …), a window in which some known call answered with something new (the world moves by itself), repeats far apart in a long
-exploration, calls that act and are told "done" (a supervisor that hands over again and again), and calls that wait. Where the agent
-waits in between, the ladder is the one for waiting.
+exploration, calls that act and are told "done" (a supervisor that hands over again and again), the agent's own notes, and calls that
+wait. Where the agent waits in between, the ladder is the one for waiting.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import Tally, first_made, first_returned, judged
+from proxy.counting import Tally, first_made, first_returned, is_bookkeeping, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import VOID
 from proxy.policy import Policy
@@ -65,7 +65,9 @@ class ScatteredCall:
 
 
 def _matters(trail: Trail, policy: Policy, entry: Entry) -> bool:
-    return judged(policy, entry) and not waits(policy, trail, entry) and not acts(policy, trail, entry)
+    if not judged(policy, entry) or is_bookkeeping(policy, entry.name):
+        return False
+    return not waits(policy, trail, entry) and not acts(policy, trail, entry)
 
 
 def _last_of_each(trail: Trail) -> list[Entry]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from proxy.counting import Tally
+from proxy.effects import subject
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, EXITED, FAILED
 from proxy.policy import Policy
@@ -19,7 +20,7 @@ _SAME = 3  # equal complaints of one tool from which the next is expected
 
 
 class ToolFailures:
-    """Messages in a row all of whose calls failed."""
+    """Messages in a row all of whose calls failed. Where most try something else and hear something else, the ladder is that of waiting."""
 
     reason = Reason.TOOL_FAILURES
     calm = False
@@ -56,8 +57,11 @@ class ToolFailures:
         entries = [*(entry for at in reversed(steps) for entry in worldly(policy, trail.steps[at])), *coming]
         tool = entries[-1].name
         ladder = policy.patient_ladder(self.reason, tool)
-        calls = frozenset(entry.call for entry in entries)
-        return Finding(self.reason, tool, len(steps) + bool(coming), ladder.nudge_at, ladder.stop_at, calls, across=True)
+        calls, count = frozenset(entry.call for entry in entries), len(steps) + bool(coming)
+        tries = {subject(entry.arguments) for entry in entries}, {entry.error for entry in entries if entry.error}
+        if 2 * min(map(len, tries)) > count:
+            ladder = ladder.as_patient_as(policy.ladders.get(Reason.POLL, ladder))
+        return Finding(self.reason, tool, count, ladder.nudge_at, ladder.stop_at, calls, across=True)
 
 
 def _hopeless(trail: Trail, policy: Policy, entry: Entry, failed: Sequence[Entry]) -> bool:

@@ -8,7 +8,13 @@ import pytest
 from proxy.config import load
 from proxy.policy import policy_of
 from proxy.replay.walk import Act, Walk, prints_for, walk
-from tests.patterns import STUCK, WORK, Pattern, recorded
+from tests import patterns, work
+from tests.patterns import recorded
+from tests.work import stuck
+from tests.work.steps import Pattern
+
+WORK = {**patterns.WORK, **work.WORK}
+STUCK = {**patterns.STUCK, **stuck.STUCK}
 
 POLICY = policy_of(load("", {}).policy)
 PRINTS = prints_for(POLICY)

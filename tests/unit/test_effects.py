@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.effects import Effect, Message, Offer, deed_of, essence, keeps_notes, message, read_only_hints, speaks
+from proxy.effects import Effect, Message, Offer, deed_of, essence, keeps_notes, message, read_only_hints, speaks, subject
 
 READ, WRITE, SEND, POLL, UNKNOWN, NOTES = Effect.READ, Effect.WRITE, Effect.SEND, Effect.POLL, Effect.UNKNOWN, Effect.BOOKKEEPING
 
@@ -104,6 +104,19 @@ def test_by_its_arguments(arguments: Any, expected: Effect) -> None:
         ("write_stdin", {"session_id": 1, "chars": ""}, POLL),
         ("write_stdin", {"session_id": 1, "chars": "y"}, WRITE),
         ("write_stdin", {"session_id": 1}, POLL),
+        ("send_keystrokes", {"keystrokes": "", "duration": 5}, POLL),
+        ("BashOutput", {"bash_id": "b1"}, POLL),
+        ("get_terminal_output", {"id": "t1"}, POLL),
+        ("read_output", {"id": 4}, POLL),
+        ("run_command_output", {"command": "ls"}, READ),
+        ("format_output", {"text": "x"}, UNKNOWN),
+        ("receive_message", {"queue": "q", "wait_seconds": 20}, POLL),
+        ("receive_message", {"queue": "q", "wait_seconds": 0}, READ),
+        ("receive_message", {"queue": "q", "wait": True}, READ),
+        ("click", {"ref": "e1", "wait_ms": 500}, WRITE),
+        ("ask_user", {"question": "Shall I go on?"}, POLL),
+        ("ask_followup_question", {"question": "Which one?"}, POLL),
+        ("ask", {"question": "Which one?"}, UNKNOWN),
         ("execute_sql", {"query": "select 1"}, READ),
         ("execute_sql", {"query": "drop table t"}, WRITE),
         ("ask", {"sql": "select 1"}, READ),
@@ -125,7 +138,19 @@ def test_by_the_command_or_the_statement(name: str, arguments: Any, expected: Ef
         ("next_page", {}, True),
         ("step", {"action": "forward"}, True),
         ("get_next_page", {}, False),
-        ("click", {"ref": "e1"}, False),
+        ("click", {"ref": "e1"}, True),
+        ("computer", {"action": "left_click", "coordinate": [1, 2]}, True),
+        ("stagehand_act", {"action": "click the next month arrow"}, True),
+        ("move", {"direction": "north"}, True),
+        ("move_forward", {"meters": 0.5}, True),
+        ("volume_up", {}, True),
+        ("undo", {}, True),
+        ("browser_evaluate", {"function": "() => window.scrollBy(0, 2000)"}, True),
+        ("python", {"code": "batch = next(rows)"}, True),
+        ("move", {"source": "a", "destination": "b"}, False),
+        ("look_up", {}, False),
+        ("sort_rows", {"order": "down"}, False),
+        ("python", {"code": "print(text)"}, False),
         ("bash", {"command": "press"}, False),
     ],
 )
@@ -240,3 +265,28 @@ def test_tools_that_send_messages() -> None:
     """By their name alone."""
     assert speaks("sessions_send")
     assert not speaks("read_file")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"page": 4}, {"page": 5}, True),
+        ({"q": "part 4"}, {"q": "part 5"}, True),
+        ({"q": "x", "request_id": "a"}, {"q": "x", "request_id": "b"}, True),
+        ({"path": "a.py"}, {"path": "././A.py"}, False),
+        ({"path": "./a.py"}, {"path": "././A.py"}, True),
+        ({"at": [1, 2]}, {"at": [3, 4]}, True),
+        ({"share": 0.5}, {"share": 0.7}, True),
+        ({"all": True}, {"all": False}, False),
+        ({"path": "a.py"}, {"path": "b.py"}, False),
+        ({"date": "2026-05-01"}, {"date": "2026-05-02"}, False),
+        ({"ticket_id": 4}, {"ticket_id": 5}, False),
+        ({"issueNumber": 4}, {"issueNumber": 5}, False),
+        ({"valid": 4}, {"valid": 5}, True),
+        ({}, {}, True),
+    ],
+)
+def test_what_a_call_is_about(one: Any, other: Any, same: bool) -> None:
+    """What is counted up, made at random or only a label does not tell two subjects apart; names, dates and the numbers of things do."""
+    assert (subject(json.dumps(one)) == subject(json.dumps(other))) is same
+    assert subject("no object") == subject(None) == ""

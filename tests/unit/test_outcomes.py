@@ -43,6 +43,8 @@ REPORT = "\n".join(f"test_{n} ok" for n in range(60))
         "ls: cannot access 'x': No such file or directory",
         "/bin/bash: line 1: x: Permission denied",
         "Permission denied",
+        "Permission to use Bash with command rm has been denied.",
+        "The user doesn't want to proceed with this tool use. The tool use was rejected.",
         "Could not find the exact text",
         "The command failed",
         '{"error": "branch not clean"}',
@@ -177,6 +179,12 @@ def test_what_the_client_marked_is_a_failure() -> None:
         "Waiting for the server to start",
         "still waiting on 2 checks",
         "There are no replies yet.",
+        "Awaiting approval from the manager.",
+        "実行中",
+        "Läuft...",
+        '{"readyState": "BUILDING"}',
+        '{"id": "batch_1", "status": "validating"}',
+        '{"workflow_runs": [{"status": "completed"}, {"status": "queued"}]}',
     ],
 )
 def test_a_result_that_says_to_wait(content: str) -> None:
@@ -195,6 +203,9 @@ def test_a_result_that_says_to_wait(content: str) -> None:
         "Tests are in progress of being rewritten",
         "ok\n" + "x" * 500 + "\nstatus: running",
         '{"items": [{"status": "in_progress"}]}',
+        '{"runs": ["in_progress"], "check_runs": [{"status": "completed"}]}',
+        '{"status": "failing"}',
+        '{"state": "listening"}',
         '{"status": "running low"}',
         '{"status": 5}',
         '{"a": {"b": {"c": {"status": "pending"}}}}',
@@ -227,6 +238,7 @@ def test_a_result_that_only_uses_the_words(content: str) -> None:
         "None",
         "There are no open issues",
         "Nothing to show",
+        "<system-reminder>Warning: the file exists but is shorter than the provided offset.</system-reminder>",
     ],
 )
 def test_a_result_that_says_there_is_nothing(content: str) -> None:
@@ -238,6 +250,30 @@ def test_short_results() -> None:
     """A line or two, of less than a hundred characters."""
     assert flags("done") == flags("ok\nbye") == BRIEF
     assert flags("a\nb\nc") == flags("x" * 101) == 0
+
+
+def test_what_was_done_in_code_is_short() -> None:
+    """Playwright's "done" is the code that it ran; with the page behind it there is something to read."""
+    done = "### Ran Playwright code\n```js\nawait page.getByRole('button', { name: 'Load more' }).click();\n```"
+    assert flags(done) == flags(f"### Result\nundefined\n{done}") == BRIEF
+    assert flags(f"{done}\n### Page state\n- text") == flags(done.replace("await", "# await")) == 0
+
+
+@pytest.mark.parametrize("kind", ["image", "image_url", "input_image", "document"])
+def test_a_picture_says_more_than_a_word(kind: str) -> None:
+    """The word beside it is not all that came back."""
+    assert flags([{"type": "text", "text": "ok"}, {"type": kind, kind: "a"}]) == 0
+    assert flags([{"type": "text", "text": "ok"}]) == BRIEF
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["Error: 429 Too Many Requests", "Error: API rate limit exceeded.", '{"error": "overloaded", "code": 529}', "Error: retry after 30 s"],
+)
+def test_a_failure_that_asks_for_patience(content: str) -> None:
+    """It failed, and it is right to ask again later."""
+    assert flags(content) & (FAILED | WAITING) == FAILED | WAITING
+    assert flags("Error: no file 4290") & (FAILED | WAITING) == FAILED
 
 
 @pytest.mark.parametrize(

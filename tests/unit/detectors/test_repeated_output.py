@@ -7,7 +7,7 @@ import pytest
 from proxy.models import Reason
 from proxy.policy import Ladder, Policy, ToolRule
 from tests.driver import House, Reply
-from tests.loops import OFFERED, agent, bash, edit, note, only, read, rungs, search
+from tests.loops import OFFERED, agent, bash, edit, note, only, read, rungs, search, with_waiting
 from tests.transcripts import Call, called, together, user
 
 ALONE = only(Reason.REPEATED_OUTPUT)
@@ -43,6 +43,45 @@ STUCK: dict[str, Callable[[int], Call]] = {
 def test_it_is_told_at_the_sixth_and_stopped_at_the_tenth(kind: str) -> None:
     """Whatever the arguments, where they plainly do not matter."""
     assert rungs(ALONE, [STUCK[kind](n) for n in range(14)], tools=(*OFFERED, "xyzzy")) == (6, 10)
+
+
+THINGS = [f"{first}{second}" for first in ("red", "green", "blue") for second in ("fox", "owl", "elk", "bee", "cod", "yak", "ant", "hen")]
+LISTS: dict[str, Callable[[int], Call]] = {
+    "services that are all well": lambda n: called("http_get", {"url": f"https://{THINGS[n]}.example.org/health"}, PAGE),
+    "names that nobody uses": lambda n: bash(f"grep -rn {THINGS[n]}Helper src", ""),
+    "days without a flight": lambda n: called("search_flights", {"date": f"2026-05-{n + 1:02d}"}, "[]"),
+    "tickets without a comment": lambda n: called("get_ticket_comments", {"ticket_id": 100 + n}, PAGE),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_a_list_that_is_gone_through_has_the_ladder_for_waiting(kind: str) -> None:
+    """Each call asks of another thing, and the list may be long: told at the sixth, stopped at the twentieth."""
+    tools, patient = (*OFFERED, "http_get"), with_waiting(Reason.REPEATED_OUTPUT)
+    assert rungs(patient, [LISTS[kind](n) for n in range(22)], tools=tools) in ((6, 20), (6, 21))
+    assert rungs(patient, [LISTS[kind](n) for n in range(19)], tools=tools) == (6, None)
+    assert rungs(patient, [LISTS[kind](n % 3) for n in range(14)], tools=tools) == (6, 10)
+    assert rungs(ALONE, [LISTS[kind](n) for n in range(12)], tools=tools) in ((6, 10), (6, 11))  # without that ladder
+
+
+def test_changes_of_the_world_in_between_are_no_kin() -> None:
+    """`git add` says as little as `git status` and is what makes it worth looking again."""
+    steps = [reply for n in range(12) for reply in (bash(f"git add {n}", ""), bash(f"git status --short {n}", ""))]
+    assert rungs(ALONE, steps) == (None, None)
+
+
+def test_an_unknown_tool_asked_the_same_under_other_labels() -> None:
+    """Whatever it does, it was asked for one thing."""
+    asked = [called("xyzzy", {"prompt": "Find it.", "description": f"try {n}"}, PAGE) for n in range(14)]
+    assert rungs(ALONE, asked, tools=(*OFFERED, "xyzzy")) == (6, 10)
+    others = [called("xyzzy", {"prompt": f"Find {THINGS[n]}."}, PAGE) for n in range(14)]
+    assert rungs(ALONE, others, tools=(*OFFERED, "xyzzy")) == (6, None)
+
+
+def test_clicks_whose_picture_never_changes() -> None:
+    """What a step shows is more than "done"."""
+    clicks = [called("click", {"x": n, "y": 7}, PAGE) for n in range(14)]
+    assert rungs(ALONE, clicks, tools=(*OFFERED, "click")) == (6, 10)
 
 
 @pytest.mark.parametrize("kind", STUCK)

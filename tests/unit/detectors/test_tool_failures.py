@@ -5,7 +5,7 @@ import pytest
 from proxy.models import Reason
 from proxy.policy import Ladder, Policy, ToolRule
 from tests.driver import House, Reply
-from tests.loops import OFFERED, agent, bash, note, only, read, rungs
+from tests.loops import OFFERED, agent, bash, note, only, read, rungs, with_waiting
 from tests.transcripts import Call, called, together, user
 
 ALONE = only(Reason.TOOL_FAILURES)
@@ -25,6 +25,19 @@ def broken(number: int) -> Call:
 def test_it_is_told_at_the_third_and_stopped_at_the_eighth() -> None:
     """Any tools, any complaints."""
     assert rungs(ALONE, [invalid(n) for n in range(12)]) == (3, 8)
+
+
+def test_failures_that_each_tell_something_new_have_the_ladder_for_waiting() -> None:
+    """Other words, another complaint: the agent finds its way, or the budget ends it. One call that fails in ever other words does not."""
+    words = [
+        f"{first}{second}" for first in ("red", "green", "blue") for second in ("fox", "owl", "elk", "bee", "cod", "yak", "ant", "hen")
+    ]
+    patient = with_waiting(Reason.TOOL_FAILURES)
+    tries = [bash(f'python -c "import {word}"', f"ModuleNotFoundError: No module named '{word}'") for word in words]
+    assert rungs(patient, tries[:19]) == (3, None)
+    assert rungs(patient, tries) == (3, 21)
+    assert rungs(patient, [bash("./run", f"Error: {word} is broken") for word in words]) == (3, 8)
+    assert rungs(patient, [bash(f'python -c "import {word}"', "Error: no python here, and none will be") for word in words]) == (3, 9)
 
 
 def test_one_fewer_is_neither() -> None:
