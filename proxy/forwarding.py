@@ -146,8 +146,11 @@ class Forwarder:
         called = bool(begun)
         self.reader.feed(event)
         self._listen()
-        if self._waiting and self._watch is not None and self.reader.holds_call:  # the end: no more text can decide
-            self._watch.finish()
+        if self._watch is not None and self.reader.holds_call:  # the end: no more text can decide
+            if self._waiting:
+                self._watch.finish()
+            if self._watch.first and not self.reader.begun and not self.holding:
+                self._look_into_thought(self._watch)
         if not self.holding and self._must_hold(begun):
             self.holding, self.called = True, called
             self._sent = self._sent if self._waiting else self.reader.sent()
@@ -161,6 +164,12 @@ class Forwarder:
             self._unsaid.append(self.reader.said)
         else:
             await self._release(out)
+
+    def _look_into_thought(self, watch: Watch) -> None:
+        """An answer that ends without a word may have its call in its reasoning, which went out; its end must not."""
+        choices = self.reader.answer().choices
+        if choices and choices[0].thought and not choices[0].text.strip():
+            watch.end_in_thought(choices[0].thought)
 
     def _must_hold(self, begun: dict[str, int]) -> bool:
         if self._watch is not None and self._watch.spoiled:

@@ -232,6 +232,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """One alternative of an answer (`n` > 1 gives several). finish: the upstream's own word, None when it gave none.
 
     hosted: calls that the provider carried out itself, before the others. items: by which ids a history may refer to its parts.
+    thought: what the upstream shows of its reasoning; only to be relied on where there is neither text nor a call.
     """
 
     text: str = ""
@@ -239,6 +240,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     finish: str | None = None
     hosted: tuple[ToolCall, ...] = ()
     items: tuple[str, ...] = ()
+    thought: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):

@@ -42,3 +42,9 @@ class Watch:
         """The text is whole: what waits is decided."""
         if self._scanner is not None:
             self._scanner.finish()
+
+    def end_in_thought(self, thought: str) -> None:
+        """The answer is whole and says nothing: what stands in its reasoning is all that there is."""
+        if self._scanner is not None:
+            self._scanner.feed(thought)
+            self._scanner.finish()

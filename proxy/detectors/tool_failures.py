@@ -59,7 +59,7 @@ class ToolFailures:
         ladder = policy.patient_ladder(self.reason, tool)
         calls, count = frozenset(entry.call for entry in entries), len(steps) + bool(coming)
         tries = {subject(entry.arguments) for entry in entries}, {entry.error for entry in entries if entry.error}
-        if 2 * min(map(len, tries)) > count:
+        if 2 * min([len(different) for different in tries]) > count:
             ladder = ladder.as_patient_as(policy.ladders.get(Reason.POLL, ladder))
         return Finding(self.reason, tool, count, ladder.nudge_at, ladder.stop_at, calls, across=True)
 

@@ -57,6 +57,12 @@ class WireMessage(Struct, gc=False):
     refusal: Any = None
     tool_calls: Raw = Raw()
     function_call: Raw = Raw()
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    def thought(self) -> str:
+        """What is shown of the model's reasoning, under either of the names that servers give it."""
+        return _text_of(self.reasoning_content) or _text_of(self.reasoning)
 
     def text(self) -> str:
         """What a person reads: the content, be it text or parts, or the refusal in its place."""
@@ -134,7 +140,8 @@ def read_answer(body: bytes) -> Answer:
 
 def _choice(choice: WireChoice) -> Choice:
     message = MESSAGE.one(choice.message)
-    return Choice(message.text(), read_calls(message.tool_calls, message.function_call), text(choice.finish_reason))
+    calls = read_calls(message.tool_calls, message.function_call)
+    return Choice(message.text(), calls, text(choice.finish_reason), thought=message.thought())
 
 
 def prune(body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:

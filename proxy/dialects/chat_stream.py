@@ -18,19 +18,22 @@ class _ChoiceReader:
 
     def __init__(self, begun: dict[str, int]) -> None:
         self._texts: list[str] = []
+        self._thoughts: list[str] = []
         self._calls = CallMerger(begun)
         self._legacy = CallMerger(begun)
         self.finish: str | None = None
 
     def add(self, delta: WireMessage, calls: list[WireCall]) -> None:
         self._texts.append(delta.text())
+        self._thoughts.append(delta.thought())
         for call in calls:
             self._calls.add(call)
         if present(delta.function_call):
             self._legacy.add(WireCall(function=FUNCTION.one(delta.function_call)))
 
     def choice(self) -> Choice:
-        return Choice("".join(self._texts), self._calls.calls() + self._legacy.calls(), self.finish)
+        calls = self._calls.calls() + self._legacy.calls()
+        return Choice("".join(self._texts), calls, self.finish, thought="".join(self._thoughts))
 
 
 class ChatReader:

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from proxy.dialects import notice as lastcall
-from proxy.dialects.messages_blocks import BLOCKS, CALL, HOSTED, call_of, calls_of, joined_texts
+from proxy.dialects.messages_blocks import BLOCKS, CALL, HOSTED, THINKING, call_of, calls_of, joined_texts
 from proxy.dialects.raw_json import FIELDS, UNREADABLE, Shape, list_of, object_of, plain, present, quoted, raw_list, read, text, whole
 from proxy.models import Answer, Choice, Notice, Usage
 
@@ -77,9 +77,10 @@ def read_answer(body: bytes) -> Answer:
         return Answer(error=failed)
     blocks = BLOCKS.many(wire.content)
     texts = [block.text for block in blocks if block.type == TEXT and isinstance(block.text, str)]
+    thoughts = [block.thinking for block in blocks if block.type == THINKING and isinstance(block.thinking, str)]
     hosted = tuple([call_of(block) for block in blocks if block.type in HOSTED])
     return Answer(
-        choices=(Choice(joined_texts(texts), calls_of(blocks), text(wire.stop_reason), hosted),),
+        choices=(Choice(joined_texts(texts), calls_of(blocks), text(wire.stop_reason), hosted, thought=joined_texts(thoughts)),),
         usage=read_usage(wire.usage),
         id=text(wire.id),
         model=text(wire.model),

@@ -1,8 +1,8 @@
 """Content blocks as the messages dialect writes them: calls among them, and the text of an answer.
 
 A **call** is for the client to carry out. What the provider carries out itself (search, code, the servers of its MCP connector) stands in
-the answer with its result and is **hosted**: it is seen in a history and never touched. Other blocks (thinking, what comes later) are
-never read and stay where they are.
+the answer with its result and is **hosted**: it is seen in a history and never touched. Thinking is read of answers alone. Other blocks
+(what comes later) are never read and stay where they are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,7 @@ from proxy.models import ToolCall
 
 CALL = "tool_use"
 RESULT = "tool_result"
+THINKING = "thinking"
 _MCP = "mcp_tool_use"
 HOSTED = frozenset({"server_tool_use", _MCP})
 _HOSTED_RESULT = "_tool_result"  # ends the types of their results
@@ -28,6 +29,7 @@ class Block(Struct, gc=False):
 
     type: Any = None
     text: Any = None
+    thinking: Any = None
     id: Any = None
     name: Any = None
     input: Raw = Raw()

@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 
 from proxy.dialects import sse
 from proxy.dialects.messages_answer import MESSAGE, TEXT, read_usage
-from proxy.dialects.messages_blocks import CALL, HOSTED, Block, call_of, joined_texts
+from proxy.dialects.messages_blocks import CALL, HOSTED, THINKING, Block, call_of, joined_texts
 from proxy.dialects.raw_json import UNREADABLE, Shape, present, read, text, whole
 from proxy.models import Answer, Choice, ToolCall, Usage
 
@@ -33,6 +33,7 @@ class Standing(Struct, frozen=True, gc=False):
 class _Delta(Struct, gc=False):
     type: Any = None
     text: Any = None
+    thinking: Any = None
     partial_json: Any = None
     stop_reason: Any = None
 
@@ -99,10 +100,10 @@ class MessagesReader:
 
     def answer(self) -> Answer:
         drafts = [self._drafts[index] for index in sorted(self._drafts)]
-        texts = ["".join(draft.pieces) for draft in drafts if draft.block.type == TEXT]
+        texts, thoughts = (["".join(draft.pieces) for draft in drafts if draft.block.type == kind] for kind in (TEXT, THINKING))
         calls = [draft.call() for draft in drafts if draft.block.type == CALL]
         hosted = [draft.call() for draft in drafts if draft.block.type in HOSTED]
-        choice = Choice(joined_texts(texts), tuple(calls), self._finish, tuple(hosted))
+        choice = Choice(joined_texts(texts), tuple(calls), self._finish, tuple(hosted), thought=joined_texts(thoughts))
         return Answer(
             choices=(choice,) if self._id or self._drafts or self._finish else (),
             usage=self._usage,
@@ -160,15 +161,15 @@ class MessagesReader:
         elif block.type == TEXT:
             self.said = text(block.text) or ""
             self._drafts[number] = _Draft(block, [self.said])
-        elif block.type in HOSTED:
-            self._drafts[number] = _Draft(block, [])
+        elif block.type in HOSTED or block.type == THINKING:
+            self._drafts[number] = _Draft(block, [text(block.thinking) or ""])
 
     def _add(self, delta: _Delta, index: int | None) -> None:
         number = self._standing.open if index is None else index
         draft = self._drafts.get(number) if number is not None else None
         if draft is None:
             return
-        piece = text(delta.text if draft.block.type == TEXT else delta.partial_json)
+        piece = text(delta.text if draft.block.type == TEXT else delta.thinking if draft.block.type == THINKING else delta.partial_json)
         if piece is not None:
             draft.pieces.append(piece)
             if draft.block.type == TEXT:

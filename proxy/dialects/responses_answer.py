@@ -91,7 +91,13 @@ def choice_of(items: Sequence[WireItem], finish: str | None) -> Choice:
             ids.append(item.id)
         elif (known := hosted_call(item, kind)) is not None:
             hosted.append(known[0])
-    return Choice(joined_texts(texts), tuple(calls), finish, tuple(hosted), tuple([id for id in ids if text(id)]))
+    thoughts = [] if texts or calls else [piece for item in items if item.type == REASONING for piece in _thoughts_of(item)]
+    return Choice(joined_texts(texts), tuple(calls), finish, tuple(hosted), tuple([id for id in ids if text(id)]), joined_texts(thoughts))
+
+
+def _thoughts_of(item: WireItem) -> list[str]:
+    """What a reasoning item shows: itself, else its summary."""
+    return texts_of(item.content) or texts_of(item.summary)
 
 
 def read_answer(body: bytes) -> Answer:

@@ -1,8 +1,8 @@
 """Items as the Responses dialect writes them, in requests, in answers and in streams: which are calls, what they say, what they returned.
 
 A **call** is for the client to carry out: functions, custom tools, its shell, patches, its computer. What the provider carries out itself
-(MCP, search, code) holds its own result and is **hosted**: it is seen in a history and never touched. Other items (reasoning,
-compaction, images, what comes later) are passed over.
+(MCP, search, code) holds its own result and is **hosted**: it is seen in a history and never touched. Reasoning is read of answers that say
+nothing else. Other items (compaction, images, what comes later) are passed over.
 """
 
 from typing import Any
@@ -22,6 +22,7 @@ class WireItem(Struct, gc=False):
     type: Any = None
     role: Any = None
     content: Raw = Raw()
+    summary: Raw = Raw()
     id: Any = None
     call_id: Any = None
     name: Any = None

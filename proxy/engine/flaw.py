@@ -13,7 +13,7 @@ from proxy.markup import Scanner, spelled
 from proxy.models import Answer, Choice, Finding, Reason, Role, ToolCall, text_of
 from proxy.policy import Expectation
 from proxy.refrain import Refrain, refrain_of
-from proxy.turns import known_tools, schemas_of
+from proxy.turns import cut_at_limit, known_tools, schemas_of
 from proxy.watch import Watch
 
 # People who ask about markup want to see it.
@@ -27,10 +27,12 @@ _TOKEN = re.compile(r'[<\[\]|\uff5c\u2016][^\s{"=]{1,40}')
 
 def flaw_of(case: Case, answer: Answer) -> Flaw | None:
     """The first thing wrong with an answer's text; None for a good one, one that makes calls, and several choices."""
-    choice = answer.choices[0] if len(answer.choices) == 1 else None
-    if choice is None or choice.calls or not choice.text:
+    choice = _only_words(answer)
+    if choice is None:
         return None
     text = choice.text
+    if not text.strip():
+        return _lost_in_thought(case, choice)
     scanner = _scanner(case)
     if scanner is not None:
         clean = scanner.feed(text) + scanner.finish()
@@ -45,18 +47,38 @@ def flaw_of(case: Case, answer: Answer) -> Flaw | None:
     return None
 
 
-def repaired(case: Case, answer: Answer) -> Answer | None:
-    """An answer with the calls that its text spells out, where the policy wants that; None when it spells none that can be made."""
+def _only_words(answer: Answer) -> Choice | None:
+    """The one choice of an answer without calls."""
     choice = answer.choices[0] if len(answer.choices) == 1 else None
-    if choice is None or choice.calls or not _repairs(case):
+    return None if choice is None or choice.calls else choice
+
+
+def _lost_in_thought(case: Case, choice: Choice) -> Flaw | None:
+    """An answer that says nothing, with a tool call in its reasoning: no client acts on that, and the run would end without a word."""
+    scanner = None if cut_at_limit(choice.finish) else _scanner(case)
+    if scanner is None:
+        return None
+    scanner.feed(choice.thought)
+    scanner.finish()
+    return Flaw(_finding(Reason.TOOL_MARKUP, 1), "", again=True) if scanner.leaked else None
+
+
+def repaired(case: Case, answer: Answer) -> Answer | None:
+    """An answer with the calls that its text spells out, or its reasoning where it has no text; None when there are none that can be made.
+
+    None too where the policy does not want that.
+    """
+    choice = _only_words(answer)
+    if choice is None or not _repairs(case):
         return None
     scanner = _new_scanner(case)
-    clean = scanner.feed(choice.text) + scanner.finish()
+    spoken = bool(choice.text.strip())
+    clean = scanner.feed(choice.text if spoken else choice.thought) + scanner.finish()
     calls = spelled("".join(scanner.taken), schemas_of(case.request)) if scanner.leaked else None
     if calls is None:
         return None
     made = tuple([ToolCall(_id(case, answer, at), name, json.dumps(arguments)) for at, (name, arguments) in enumerate(calls)])
-    return msgspec.structs.replace(answer, choices=(Choice(clean.rstrip(), made, "tool_calls"),))
+    return msgspec.structs.replace(answer, choices=(Choice(clean.rstrip() if spoken else "", made, "tool_calls"),))
 
 
 def repair_of() -> Flaw:

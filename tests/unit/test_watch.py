@@ -29,3 +29,12 @@ def test_a_text_may_be_followed_for_refrains_alone() -> None:
     watch.take("ny" * 40 + " <|python_tag|>")
     watch.finish()
     assert (watch.first, watch.waiting, watch.spoiled, watch.endless) == (False, False, False, True)
+
+
+def test_what_was_only_thought_counts_at_the_end() -> None:
+    """Where markup is looked for."""
+    watch, refrains = Watch(Scanner(), None), Watch(None, Refrain())
+    for each in (watch, refrains):
+        each.finish()
+        each.end_in_thought("I call <|python_tag|>x()")
+    assert (watch.spoiled, refrains.spoiled) == (True, False)
