@@ -69,7 +69,12 @@ def _joined(messages: Messages) -> Joined:
     if not isinstance(known, Joined):
         before, messages.joined.before = messages.joined.before, None
         if isinstance(before, Joined):
-            known = Joined(before.first, before.nodes, before.steps, before.older.copy(), before.found.copy())
+            begun = messages.begun
+            known = Joined(before.first, before.nodes, before.steps, before.older[:begun], before.found.copy())
+            if begun < before.first + len(before.nodes):  # its newest messages are not those of this history
+                kept = max(begun - before.first, 0)
+                known.nodes, known.steps = before.nodes[:kept], before.steps[:kept]
+                known.found = {at: node for at, node in before.found.items() if at < begun}
         else:
             known = Joined(0, [], [], [], {})
         messages.joined.own = known

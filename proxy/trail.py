@@ -5,6 +5,7 @@ up here: what only a session knows (results as first seen, calls from before a c
 """
 
 import re
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain
@@ -92,10 +93,11 @@ class Messages(Sequence[Message]):
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
     calls as they were made. fingerprints: theirs. line: `answers` as bytes. earlier: the first of them, of which only the last can have
-    results in the request. times: how often each call was made. joined: what a record made of them.
+    results in the request. times: how often each call was made. begun: how many of them were those of the request that this one goes on
+    from. joined: what a record made of them.
     """
 
-    __slots__ = ("_read", "_starts", "answers", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
+    __slots__ = ("_read", "_starts", "answers", "begun", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
 
     items: Sequence[Item]
     answers: list[int]
@@ -104,14 +106,19 @@ class Messages(Sequence[Message]):
     line: bytes
     joined: Groundwork
     times: dict[int, int]
+    begun: int
     _starts: list[int]
 
     def __init__(
-        self, items: Sequence[Item], prints: Fingerprints, earlier: tuple[Earlier, ...] = (), before: "Messages | None" = None
+        self,
+        items: Sequence[Item],
+        prints: Fingerprints,
+        earlier: tuple[Earlier, ...] = (),
+        before: "Messages | None" = None,
+        shared: int = 0,
     ) -> None:
-        """before: those of the items that these begin with, of a request without `earlier`."""
-        known = len(before.items) if before is not None else 0
-        starts = [index for index, item in enumerate(items[known:], known) if item.role is _ASSISTANT]
+        """before: those of a request without `earlier` that these items go on from. shared: how many items are of it."""
+        starts = [index for index, item in enumerate(items[shared:], shared) if item.role is _ASSISTANT]
         made = [items[start].calls for start in starts]
         read = [
             prints.message(calls) if calls else (prints.text("text", text_of(items[start].content).strip()), ())
@@ -119,11 +126,14 @@ class Messages(Sequence[Message]):
         ]
         answers, fingerprints = [answer for answer, _ in read], [made for _, made in read]
         line = packed(answers)
-        self.times = before.times.copy() if before is not None else {}
-        self._count(fingerprints)
+        self.times, self.begun = {}, 0
         if before is not None:
-            starts, made, line = before._starts + starts, before.made + made, before.line + line
-            answers, fingerprints = before.answers + answers, before.fingerprints + fingerprints
+            self.begun = begun = bisect_left(before._starts, shared)
+            self.times = before.times.copy()
+            self._uncount(before.fingerprints[begun:])
+            starts, made, line = before._starts[:begun] + starts, before.made[:begun] + made, before.line[: 8 * begun] + line
+            answers, fingerprints = before.answers[:begun] + answers, before.fingerprints[:begun] + fingerprints
+        self._count(fingerprints[self.begun :])
         self.joined = Groundwork(before=before.joined.own if before is not None else None)
         self.items = items
         self._starts = starts
@@ -136,12 +146,18 @@ class Messages(Sequence[Message]):
             self.answers[:0] = [message.answer for message in earlier]
             self.fingerprints[:0] = [message.calls for message in earlier]
             self.line = packed(self.answers)
-            self._count([message.calls for message in earlier])
+            self._count(self.fingerprints[: len(earlier)])
 
     def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
         times = self.times
         for call in chain.from_iterable(fingerprints):
             times[call] = times.get(call, 0) + 1
+
+    def _uncount(self, fingerprints: list[tuple[int, ...]]) -> None:
+        for call in chain.from_iterable(fingerprints):
+            self.times[call] -= 1
+            if not self.times[call]:
+                del self.times[call]
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -278,8 +294,9 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
         messages, users, first = Messages(items, prints, past.messages if past is not None else ()), list[UserText](), 0
         before = len(messages.earlier)
     else:
-        messages, users, first = Messages(items, prints, before=base.messages), list(base.users), len(base.messages.items)
-        before = len(base.messages)
+        first = _shared(items, base.messages.items)
+        messages, users = Messages(items, prints, before=base.messages, shared=first), [user for user in base.users if user.item < first]
+        before = messages.begun
     for index, item in enumerate(items[first:], first):
         role = item.role
         if role is _ASSISTANT:
@@ -289,7 +306,7 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
             users.append(UserText(index, before, follows, user_mark(item, prints) if follows else 0))
     if past is not None:
         return History(messages, tuple(users), past.seed, _same(items, messages, past.seed, prints), prints, past.tokens)
-    seed = base.seed if base is not None and base.users else _seed(items, users, prints)
+    seed = base.seed if base is not None and base.users and base.users[0].item < first else _seed(items, users, prints)
     history = History(messages, tuple(users), seed, _same(items, messages, seed, prints), prints)
     request.groundwork.own, request.groundwork.before = history, None
     return history
@@ -304,6 +321,14 @@ def _base(request: Request, prints: Fingerprints) -> History | None:
     """The history of the request that this one goes on from, if it was read under the same identities."""
     before = request.groundwork.before
     return before if isinstance(before, History) and before.prints is prints else None
+
+
+def _shared(items: Sequence[Item], known: Sequence[Item]) -> int:
+    """How many items two histories begin with together, of which one was read on from the other."""
+    shared = min(len(items), len(known))
+    while shared and items[shared - 1] is not known[shared - 1]:
+        shared -= 1
+    return shared
 
 
 def _seed(items: Sequence[Item], users: Sequence[UserText], prints: Fingerprints) -> int:

@@ -60,6 +60,22 @@ def history(dialect: Dialect, turns: int) -> list[Any]:
     return [{"role": "user", "content": LONG}, *[element for number in range(turns) for element in turn(dialect, number)]]
 
 
+CACHED = {"cache_control": {"type": "ephemeral"}}
+
+
+def marked(elements: Sequence[Any], markers: int) -> list[Any]:
+    """The elements with markers for the provider's cache on the last ones that are no answer's."""
+    found = list(elements)
+    places = [at for at, element in enumerate(found) if isinstance(element, dict) and element.get("role", "assistant") != "assistant"]
+    for at in places[-markers:] if markers else ():
+        content = found[at].get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        if content and isinstance(content, list):
+            found[at] = found[at] | {"content": [*content[:-1], content[-1] | CACHED]}
+    return found
+
+
 def outcome(reader: Callable[[bytes], Request], raw: bytes) -> Request | str:
     """What reading a body comes to."""
     try:
@@ -76,7 +92,7 @@ def same(one: Request, other: Request) -> bool:
 def told(history: History) -> tuple[object, ...]:
     messages = history.messages
     calls = [[(call.fingerprint, call.id, call.content, call.item) for call in message.calls] for message in messages]
-    return messages.answers, messages.made, messages.line, calls, history.users, history.seed, history.same
+    return messages.answers, messages.made, messages.line, calls, messages.times, history.users, history.seed, history.same
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: str(dialect.name))
@@ -108,6 +124,39 @@ def test_the_same_request_again_is_not_read_again() -> None:
         assert same(readings.read(counted, raw, "me"), CHAT.parse(raw))
 
     assert counted.whole == 1
+
+
+@pytest.mark.parametrize("dialect", [CHAT, MESSAGES], ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize("markers", [1, 2])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_marker_that_moves_on_leaves_what_stands_before_it(dialect: Dialect, markers: int, indent: int | None) -> None:
+    """Clients mark the newest messages for the provider's cache, so that these come back without it: no others are read again."""
+    counted: Any = Counted(dialect)
+    readings = Readings()
+    first = [{"role": "system", "content": LONG}, {"role": "user", "content": [CACHED | {"type": "text", "text": "go"}]}]
+
+    for turns in range(2, 12):
+        elements = marked(first + history(dialect, turns)[1:], markers)
+        raw = body(dialect, elements, {}, {"tools": []}, indent)
+        for _ in range(2):
+            grown, whole = readings.read(counted, raw, "me"), dialect.parse(raw)
+            assert told(read(grown, PRINTS)) == told(read(whole, PRINTS))
+            assert same(grown, whole)
+
+    assert counted.whole == 1
+
+
+def test_a_marker_in_what_is_no_request_changes_no_complaint() -> None:
+    """What is wrong with a body is said of the body."""
+    readings = Readings()
+    fine = marked(history(CHAT, 4), 1)
+    for elements in ([*fine[:2], 7, *fine[2:]], [*fine[:-1], 7, fine[-1]], [*fine, 7], [7, *fine]):
+        raw = body(CHAT, elements, {}, {})
+        assert outcome(lambda raw: readings.read(CHAT, raw, "me"), raw) == outcome(CHAT.parse, raw)
+    good = body(CHAT, fine, {}, {})
+    readings.read(CHAT, good, "me")
+    for raw in (body(CHAT, fine, {"model": 7}, {}), good.removesuffix(b"]}") + b', {"cache_control": }]}'):
+        assert outcome(lambda raw: readings.read(CHAT, raw, "me"), raw) == outcome(CHAT.parse, raw)
 
 
 def test_another_caller_is_read_for_himself() -> None:
@@ -245,7 +294,7 @@ def changes(draw: st.DrawFn) -> tuple[Dialect, list[bytes]]:
     before: dict[str, Any] = {"model": "m"}
     after: dict[str, Any] = {"stop": [{"a": 1}], "tools": []}
     indent = draw(st.sampled_from([None, 1]))
-    bodies = []
+    bodies, markers = [], draw(st.sampled_from([0, 0, 1, 2]))
     for number in range(draw(st.integers(2, 5))):
         kind = draw(st.sampled_from(["turn", "turn", "again", "odd", "fewer", "member", "fault"]))
         if kind == "turn":
@@ -256,7 +305,7 @@ def changes(draw: st.DrawFn) -> tuple[Dialect, list[bytes]]:
             elements = elements[: draw(st.integers(0, len(elements)))]
         elif kind == "member":
             after = after | draw(st.sampled_from(MEMBERS))
-        raw = body(dialect, elements, before, after, indent)
+        raw = body(dialect, marked(elements, markers), before, after, indent)
         bodies.append(spoiled(raw, dialect, draw(st.sampled_from(FAULTS)), draw(st.integers(0, 9_999))) if kind == "fault" else raw)
     return dialect, bodies
 

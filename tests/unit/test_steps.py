@@ -1,5 +1,6 @@
 """A lane's steps, joined anew and taken over from the request before; what they say is tried in tests/unit/test_lanes.py."""
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.growing import Readings
 from proxy.state import MAX_CALLS
 from tests.recorded import Recorded, shown
-from tests.transcripts import Turn, body, called, request, said, together, user
+from tests.transcripts import Turn, body, called, said, together, user
 
 CHAT = DIALECTS["/chat/completions"]
 LONG = "You are careful. " * 300  # a body that is worth finding again
@@ -23,12 +24,20 @@ class Twice:
         self._readings = Readings()
         self.grown, self.alone = Recorded(), Recorded(warm=False)
 
-    def ask(self, *turns: Turn, caller: str = "me") -> None:
-        raw = body(*turns, system=LONG)
-        for session, asked in ((self.grown, self._readings.read(CHAT, raw, caller)), (self.alone, request(*turns, system=LONG))):
+    def ask(self, *turns: Turn, caller: str = "me", marked: int = 0) -> None:
+        raw = _marked(body(*turns, system=LONG), marked)
+        for session, asked in ((self.grown, self._readings.read(CHAT, raw, caller)), (self.alone, CHAT.parse(raw))):
             session.take(asked, lane=0, named=True, retry=False, whole=False, busy=())
         assert self.grown.place.trail == self.alone.place.trail
         assert self.grown.data == self.alone.data
+
+
+def _marked(raw: bytes, newest: int) -> bytes:
+    """A body whose newest messages carry the marker that clients move on with each request."""
+    asked = json.loads(raw)
+    for message in asked["messages"][-newest:] if newest else ():
+        message["cache_control"] = {"type": "ephemeral"}
+    return json.dumps(asked).encode()
 
 
 def life(dice: random.Random, turns: int) -> Iterator[Turn]:
@@ -59,6 +68,19 @@ def test_steps_that_are_taken_over_are_those_that_would_be_made(seed: int) -> No
             session.ask(*turns[: end + 1])
             session.ask(*turns[:end])
             session.ask(*turns[:end], called("f", {"of": end}, "ok"))
+
+
+@pytest.mark.parametrize("marked", [1, 2, 3])
+def test_steps_of_messages_that_come_back_without_a_marker_are_joined_again(marked: int) -> None:
+    """Of a client that marks the newest messages only those before them are taken over, and the steps are those that would be made."""
+    dice, session = random.Random(1), Twice()
+    turns = [GO, *life(dice, MAX_CALLS + 30)]
+
+    for end in range(1, len(turns), 2):
+        session.ask(*turns[: end + 1], marked=marked)
+        if dice.randrange(10) == 0:
+            session.ask(*turns[:end], marked=marked)
+            session.ask(*turns[:end], called("f", {"of": end}, "ok"), marked=marked)
 
 
 def test_what_another_key_of_the_team_found_out_is_seen() -> None:
