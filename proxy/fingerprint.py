@@ -206,6 +206,11 @@ _VOLATILE_KEY = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+# A line of curl's progress meter: how much there was stays, how fast it came does not.
+_METER = re.compile(
+    r"(?<!\S)(?P<much>\d{1,3}(?:[ ]{1,8}[\d.kMG]{1,8}){5})"
+    r"(?:[ ]{1,8}[\d.kMG]{1,8}){2}(?:[ ]{1,8}[\d:-]{7,9}){3}[ ]{1,8}[\d.kMG]{1,8}"
+)
 _MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp|hunk ID")  # everything volatile holds a digit, but for some temporary names and hexadecimal ids
 _OWN_NOTE = "[lastcall"
 
@@ -267,5 +272,7 @@ def _strip(text: str) -> str:
     lines = text.split("\n")
     for index, line in enumerate(lines):
         if _MAY_HOLD.search(line):  # most lines of most outputs do not
+            if "--:--:--" in line:
+                line = _METER.sub(r"\g<much>", line)
             lines[index] = _VOLATILE_KEY.sub("", _VOLATILE.sub("", line))
     return "\n".join(lines)

@@ -157,6 +157,11 @@ def test_the_two_identities_of_a_result_cannot_be_mixed_up() -> None:
         assert LOOSE.raw_result(content) != UNSEEN != LOOSE.result(content)
 
 
+METER = (
+    "  % Total    % Received\n                 Dload  Upload\n\r100  1256  100  1256    0     0  {}      0 --:--:-- --:--:-- --:--:-- {}"
+)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -204,6 +209,8 @@ def test_the_two_identities_of_a_result_cannot_be_mixed_up() -> None:
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b]0;title\x07text", "text"),
         ("  text\n", "text"),
+        (METER.format(40740, 41866), METER.format("55.3k", "57090")),
+        (METER.format(40740, 41866), METER.format(40740, 41866).replace("--:--:-- ", " 0:00:01 ", 2)),
     ],
 )
 def test_what_changes_although_nothing_changed_is_left_out(first: str, second: str) -> None:
@@ -238,6 +245,8 @@ def test_what_changes_although_nothing_changed_is_left_out(first: str, second: s
         ("$5m raised", "$6m raised"),
         ("/tmp/report.txt", "/tmp/result.txt"),
         ("", "x"),
+        (METER.format(40740, 41866), METER.format(40740, 41866).replace("1256", "1257")),
+        ("--:--:-- 3 left", "--:--:-- 2 left"),
     ],
 )
 def test_what_may_be_news_is_kept(first: str, second: str) -> None:
