@@ -114,7 +114,7 @@ def coming_counts(trail: Trail, policy: Policy, now: Tally, calls: Sequence[Entr
     """What the counts of these calls would be if the next message made them: results not yet seen are no news, not even a new call's."""
     if policy.counting is not Counting.CONSECUTIVE:
         return {entry.call: next_count(now, entry.call) for entry in calls}
-    after = tally(msgspec.structs.replace(trail, steps=(*trail.steps, Step(tuple(calls)))), policy)
+    after = tally(msgspec.structs.replace(trail, steps=(*trail.steps, Step(tuple(calls))), once=False), policy)
     return {entry.call: after.counts.get(entry.call, 0) for entry in calls}
 
 
@@ -133,9 +133,8 @@ def _last_results(trail: Trail) -> dict[int, int]:
 
 
 def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
-    if not trail.nudged and not any([step.after_compaction for step in trail.steps]):
-        calls = [entry.call for step in trail.steps for entry in step.calls]
-        plain = len(set(calls)) == len(calls)
+    if not trail.nudged and (trail.once or not any([step.after_compaction for step in trail.steps])):
+        plain = trail.once or _differ([entry.call for step in trail.steps for entry in step.calls])
         return Tally(_since_news(trail, policy, plain=plain), _last_results(trail), frozenset(), plain=plain, quiet=quiet)
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
@@ -157,6 +156,10 @@ def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
             else:
                 counts[call] = counts.get(call, 0) + 1
     return Tally(counts, _last_results(trail), frozenset(forgiven), quiet=quiet)
+
+
+def _differ(calls: Sequence[int]) -> bool:
+    return len(set(calls)) == len(calls)
 
 
 def _since_news(trail: Trail, policy: Policy, *, plain: bool) -> dict[int, int]:

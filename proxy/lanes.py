@@ -112,7 +112,8 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     made = _made(record.given, {one.call for one in lane.excused} - excused) if whole else {}
     latest = _latest(record) if whole and not asker.retry else ()
     offer = Offer(request.tools, request.tools_raw)
-    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest, offer, excused), current)
+    once = not (earlier or frozen or history.messages.again)
+    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest, offer, excused, once), current)
 
 
 # ---- which lane

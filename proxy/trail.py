@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain
-from typing import overload
+from typing import TypeVar, overload
 
 import msgspec
 
@@ -22,6 +22,8 @@ STOP_MARK = "[lastcall stop]"
 _STOP_MARK = STOP_MARK.encode()
 _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
 
+
+T = TypeVar("T")
 
 _GONE = Item(_SYSTEM)  # in the place of an item that is known from before
 
@@ -93,11 +95,11 @@ class Messages(Sequence[Message]):
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
     calls as they were made. fingerprints: theirs. line: `answers` as bytes. earlier: the first of them, of which only the last can have
-    results in the request. times: how often each call was made. begun: how many of them were those of the request that this one goes on
-    from. joined: what a record made of them.
+    results in the request. times: how often each call was made; again: how many calls were not the first of their kind. begun: how many of
+    the messages were those of the request that this one goes on from. joined: what a record made of them.
     """
 
-    __slots__ = ("_read", "_starts", "answers", "begun", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
+    __slots__ = ("_read", "_starts", "again", "answers", "begun", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
 
     items: Sequence[Item]
     answers: list[int]
@@ -106,6 +108,7 @@ class Messages(Sequence[Message]):
     line: bytes
     joined: Groundwork
     times: dict[int, int]
+    again: int
     begun: int
     _starts: list[int]
 
@@ -126,15 +129,14 @@ class Messages(Sequence[Message]):
         ]
         answers, fingerprints = [answer for answer, _ in read], [made for _, made in read]
         line = packed(answers)
-        self.times, self.begun = {}, 0
+        self.times, self.again, self.begun, self.joined = {}, 0, 0, Groundwork()
         if before is not None:
             self.begun = begun = bisect_left(before._starts, shared)
-            self.times = before.times.copy()
+            self.times, self.again, self.joined.before = before.times.copy(), before.again, before.joined.own
+            starts, made, line = _first(before._starts, begun) + starts, _first(before.made, begun) + made, before.line[: 8 * begun] + line
+            answers, fingerprints = _first(before.answers, begun) + answers, _first(before.fingerprints, begun) + fingerprints
             self._uncount(before.fingerprints[begun:])
-            starts, made, line = before._starts[:begun] + starts, before.made[:begun] + made, before.line[: 8 * begun] + line
-            answers, fingerprints = before.answers[:begun] + answers, before.fingerprints[:begun] + fingerprints
         self._count(fingerprints[self.begun :])
-        self.joined = Groundwork(before=before.joined.own if before is not None else None)
         self.items = items
         self._starts = starts
         self._read: dict[int, Message] = {}
@@ -151,12 +153,16 @@ class Messages(Sequence[Message]):
     def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
         times = self.times
         for call in chain.from_iterable(fingerprints):
-            times[call] = times.get(call, 0) + 1
+            made = times.get(call, 0)
+            times[call] = made + 1
+            self.again += made > 0
 
     def _uncount(self, fingerprints: list[tuple[int, ...]]) -> None:
         for call in chain.from_iterable(fingerprints):
             self.times[call] -= 1
-            if not self.times[call]:
+            if self.times[call]:
+                self.again -= 1
+            else:
                 del self.times[call]
 
     def __len__(self) -> int:
@@ -190,6 +196,11 @@ class Messages(Sequence[Message]):
         _match_results(calls, items, start + 1, max(end, 0))
         last = next((at for at in range(end - 1, start, -1) if items[at].role is _TOOL and items[at].kind != HOSTED), -1)
         return Message(self.answers[at], tuple(calls), start, last)
+
+
+def _first(known: list[T], count: int) -> list[T]:
+    """The first elements of a list: itself, where these are all, since long histories are copied often enough."""
+    return known if count == len(known) else known[:count]
 
 
 def _remembered_calls(message: Earlier, items: Sequence[Item], prints: Fingerprints) -> tuple[ToolCall, ...]:
@@ -260,7 +271,8 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
     nudged: calls inside a loop that was nudged in this run, with the number of steps there were then. relapsed: calls that stopped an
     earlier run, with the result they had.
     made: how often each call was made in the session as delivered, for counting over a whole session. latest: what was delivered last.
-    offer: the tools of the request. excused: calls whose next occurrence an operator allowed.
+    offer: the tools of the request. excused: calls whose next occurrence an operator allowed. once: it is known that no call is in it twice
+    and that nothing was summarised away.
     """
 
     steps: tuple[Step, ...] = ()
@@ -270,6 +282,7 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
     latest: tuple[Entry, ...] = ()
     offer: Offer = msgspec.field(default_factory=Offer)
     excused: frozenset[int] = frozenset()
+    once: bool = False
 
     @property
     def newest(self) -> tuple[Entry, ...]:

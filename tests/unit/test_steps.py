@@ -4,10 +4,13 @@ import json
 import random
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from proxy.counting import tally
 from proxy.dialects import DIALECTS
 from proxy.growing import Readings
+from proxy.policy import Policy
 from proxy.state import MAX_CALLS
 from tests.recorded import Recorded, shown
 from tests.transcripts import Turn, body, called, said, together, user
@@ -28,7 +31,9 @@ class Twice:
         raw = _marked(body(*turns, system=LONG), marked)
         for session, asked in ((self.grown, self._readings.read(CHAT, raw, caller)), (self.alone, CHAT.parse(raw))):
             session.take(asked, lane=0, named=True, retry=False, whole=False, busy=())
-        assert self.grown.place.trail == self.alone.place.trail
+        trail = self.grown.place.trail
+        assert trail == self.alone.place.trail
+        assert tally(trail, Policy()) == tally(msgspec.structs.replace(trail, once=False), Policy())
         assert self.grown.data == self.alone.data
 
 
@@ -81,6 +86,22 @@ def test_steps_of_messages_that_come_back_without_a_marker_are_joined_again(mark
         if dice.randrange(10) == 0:
             session.ask(*turns[:end], marked=marked)
             session.ask(*turns[:end], called("f", {"of": end}, "ok"), marked=marked)
+
+
+def test_a_trail_says_when_it_has_no_call_twice() -> None:
+    """As long as every call of the history is the first of its kind; one that a history no longer shows at the end is forgotten."""
+    session = Twice()
+    turns: list[Turn] = [GO, *[called("b", {"of": number}, "ok") for number in range(4)]]
+    again = called("b", {"of": 1}, "ok")
+    for history, once in (
+        ([*turns], True),
+        ([*turns, again], False),
+        ([*turns, again, again], False),
+        ([*turns, again, called("c", {}, "ok")], False),
+        ([*turns, called("c", {}, "ok"), called("d", {}, "ok")], True),
+    ):
+        session.ask(*history, marked=2)
+        assert session.grown.place.trail.once is once
 
 
 def test_what_another_key_of_the_team_found_out_is_seen() -> None:
