@@ -13,8 +13,8 @@ import msgspec
 class Known(msgspec.Struct, frozen=True, gc=False):
     """One client. word: in its user agent, in lower case. sessions, lanes, senders: header names, the surest first.
 
-    senders: they name the line of history that sent a sub-agent. sub_agents: whoever it names a line of is a sub-agent, sent by the
-    session's own line where no other is named. child_by_cache: the `prompt_cache_key` of a sub-agent names the session that sent it.
+    senders: they name the line of history that sent a sub-agent. sub_agents: it names no line but theirs, and they were sent by the
+    session's own where it names no other. child_by_cache: the `prompt_cache_key` of a sub-agent names the session that sent it.
     cache_key: its `prompt_cache_key` is one per session. user_id: so is its bare `metadata.user_id`. ends_on_400: HTTP 400 ends its run;
     others ask again, some for ever. finish_tool: its run ends well by this tool alone.
     """
@@ -31,7 +31,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     child_by_cache: bool = False
 
 
-_OF_CLAUDE = ("x-claude-code-agent-id",)
+_AGENT_OF_CLAUDE = ("x-claude-code-agent-id",)
 _SENDER_OF_CLAUDE = ("x-claude-code-parent-agent-id",)
 CLIENTS = (
     Known(
@@ -41,7 +41,7 @@ CLIENTS = (
         cache_key=True,
         senders=("x-codex-parent-thread-id",),
     ),
-    Known("claude", ("x-claude-code-session-id",), _OF_CLAUDE, senders=_SENDER_OF_CLAUDE, sub_agents=True),
+    Known("claude", ("x-claude-code-session-id",), _AGENT_OF_CLAUDE, senders=_SENDER_OF_CLAUDE, sub_agents=True),
     Known("kilo-code/4", ("x-kilocode-taskid", "session_id"), ends_on_400=False, finish_tool="attempt_completion"),
     Known("kilo", ("x-kilo-session", "x-session-affinity", "x-kilocode-taskid"), cache_key=True),
     Known("opencode", ("x-opencode-session", "x-session-affinity", "x-session-id"), cache_key=True),
@@ -55,7 +55,7 @@ CLIENTS = (
     Known("copilot"),
     Known("gemini-cli"),
 )
-STRANGER = Known("", (), _OF_CLAUDE, ends_on_400=False, senders=_SENDER_OF_CLAUDE, sub_agents=True)
+STRANGER = Known("", (), _AGENT_OF_CLAUDE, ends_on_400=False, senders=_SENDER_OF_CLAUDE, sub_agents=True)
 
 # What a client calls a request that is not a turn of its agent: summaries, memory, titles, probes.
 _SIDE = re.compile(r"compact|compaction|memory|memory_consolidation|prewarm|auxiliary|title", re.IGNORECASE)

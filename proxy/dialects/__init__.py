@@ -130,8 +130,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
-        """The events that end a stream, already under way, with an error that clients show and do not retry."""
+    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
+        """The events that end a stream, already under way, with an error that clients show and do not retry. sent: as in `stream_tail`."""
         ...
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:

@@ -77,7 +77,7 @@ class Chat:
         choices = len(answer.choices)
         return chat_render.stream_tail(head, "", calls, usage, notice, started=started, choices=choices, called=called)
 
-    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
+    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
         return chat_render.stream_error(code, message, notice)
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:

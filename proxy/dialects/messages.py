@@ -85,7 +85,7 @@ class Messages:
         left = () if called else calls
         return self.stream_tail(head, "", left, usage, notice, started=started, choices=1, called=called, sent=sent)
 
-    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
+    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
         return messages_render.stream_error(code, message, notice)
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:

@@ -81,8 +81,8 @@ class Responses:
         assert isinstance(reader, responses_stream.ResponsesReader)
         return reader.rest(head, held, {call for choice, call in drop if choice == 0}, notice, standing)
 
-    def stream_error(self, code: str, message: str, notice: Notice | None) -> bytes:
-        return responses_render.stream_error(code, message, notice)
+    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
+        return responses_render.stream_error(code, message, notice, sent if isinstance(sent, Standing) else Standing())
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:
         return chat_render.error(status, code, message, notice)

@@ -165,12 +165,14 @@ def _tell(events: Events, index: int, item: dict[str, Any]) -> None:
     events.add("response.output_item.done", output_index=index, item=item)
 
 
-def stream_error(code: str, message: str, notice: Notice | None) -> bytes:
-    """A response that failed. A stop says so with the one code that no client takes for a fault to be tried again; a fault does not."""
+def stream_error(code: str, message: str, notice: Notice | None, standing: Standing) -> bytes:
+    """A response that failed: the one that was begun, with the items that were done. A stop says so with the one code that no client takes
+    for a fault to be tried again; a fault does not."""
     known = "server_error" if notice is None else "invalid_prompt"
     head = Head(_mint("resp_lastcall_", Head(code, "", 0), 0), "", 0)
-    response = _response(head, "failed", [], None) | {"error": {"code": known, "message": message}}
-    events = Events(0)
+    output = [Raw(item.raw) for item in standing.shown if not item.open]
+    response = _completed(head, output, None, standing.response) | {"status": "failed", "error": {"code": known, "message": message}}
+    events = Events(standing.number)
     events.add("response.failed", response=response | lastcall.member(notice), **lastcall.member(notice))
     return events.bytes()
 

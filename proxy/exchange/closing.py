@@ -138,7 +138,8 @@ class Closing:
             return
         notice = course.notice()  # half a call went out: only an error keeps the client from carrying it out
         self._end(full=False)
-        await self._reply.write(course.dialect.stream_error(f"lastcall_{Reason.DEADLINE}", notice.message, notice), more=False)
+        end = course.dialect.stream_error(f"lastcall_{Reason.DEADLINE}", notice.message, notice, sent=course.sent)
+        await self._reply.write(end, more=False)
 
     async def local(self) -> None:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""

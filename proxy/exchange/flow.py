@@ -316,7 +316,7 @@ class Exchange:
         if self._reply.status is None:
             await self._reply.whole(error.status, [JSON], self._dialect.error(error.status, error.code, error.message, None))
         else:
-            await self._client.write(self._dialect.stream_error(error.code, error.message, None), more=False)
+            await self._client.write(self._dialect.stream_error(error.code, error.message, None, sent=self._course.sent), more=False)
 
     # ---- afterwards
 

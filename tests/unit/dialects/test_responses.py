@@ -149,6 +149,23 @@ def test_sdk_sees_a_stream_error_as_a_response_that_failed() -> None:
         assert (failed.response.error.code, failed.response.error.message) == (code, "Stopped by Lastcall: out of time")
 
 
+def test_strict_parser_reads_an_error_in_a_stream_that_was_under_way() -> None:
+    """It is the response that was begun which failed, under its id and the next number, with the items that were done and no half one."""
+    for begun in ([*STARTED, CALL], STARTED):
+        reader = DIALECT.reader()
+        for one in begun:
+            reader.feed(one)
+        stream = b"".join(begun) + DIALECT.stream_error("c", "Stopped by Lastcall", NOTICE, sent=reader.sent(withheld=False))
+        check(stream)
+        with sdk(200, "text/event-stream", stream) as client, client.responses.stream(**ASK) as events:
+            first, *_, failed = list(events)
+
+        assert first.type == "response.created" and failed.type == "response.failed"
+        assert (failed.response.id, failed.response.status) == (first.response.id, "failed")
+        assert failed.response.error is not None and failed.response.error.message == "Stopped by Lastcall"
+        assert [item.type for item in failed.response.output if item.type == "function_call"] == []
+
+
 def test_sdk_raises_an_error_with_its_code() -> None:
     """A refusal is an exception whose code a program can read."""
     refusal = DIALECT.error(400, "lastcall_repeated_call", "Stopped by Lastcall", NOTICE)

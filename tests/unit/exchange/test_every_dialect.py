@@ -1,14 +1,18 @@
-"""Every known client, in every dialect, when its run ends by an error."""
+"""Every known client, in every dialect, when its run ends by an error; and a stream that ends by one."""
 
 import json
 
 import pytest
 
 from proxy.dialects import DIALECTS
+from proxy.dialects.sse import Splitter, data_of
+from proxy.errors import UpstreamCut
 from proxy.known_clients import CLIENTS, STRANGER, Known
 from proxy.policy import OnStop, Policy
-from tests.in_process import Proxy
+from tests import responses
+from tests.in_process import Proxy, stream
 from tests.spoken import SPOKEN
+from tests.upstreams import DONE, Asked
 
 
 @pytest.mark.parametrize("client", [*CLIENTS, STRANGER], ids=lambda client: client.word or "stranger")
@@ -28,3 +32,17 @@ async def test_an_error_ends_the_run_of_every_client(client: Known, path: str) -
     assert {one.headers["x-should-retry"] for one in asked} == {"false"}
     assert all("Stopped by Lastcall" in one.json["error"]["message"] for one in asked)
     assert proxy.upstream.sent == []
+
+
+async def test_a_cut_stream_fails_as_the_response_that_it_was() -> None:
+    """Clients of Responses take another id for a fault of their own."""
+    asked = Asked("POST", "/responses", [], json.dumps({"model": "m", "input": "go", "stream": True, "store": False}).encode())
+    said = responses.events(responses.response_of(responses.output_of(DONE), asked))
+    proxy = Proxy(stream(*said[: len(said) // 2], UpstreamCut("the upstream broke off")))
+    conversation = await proxy.ask(asked.body, "/v1/responses")
+    told = [json.loads(data) for event in Splitter().feed(conversation.body) if (data := data_of(event))]
+    first, last = told[0], told[-1]
+
+    assert (first["type"], last["type"], last["response"]["error"]["code"]) == ("response.created", "response.failed", "server_error")
+    assert last["response"]["id"] == first["response"]["id"]
+    assert [one["sequence_number"] for one in told] == list(range(len(told)))
