@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from proxy import app, config, mock
+from proxy.amounts import counted
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -256,7 +257,7 @@ def _ending(turns: list[Turn], answer: str | None) -> str:
     """How the run ended, in words, from what the headers said."""
     actions = [turn.action for turn in turns]
     if answer is None:
-        return f"cut off by the demo after {len(turns)} turns"
+        return f"cut off by the demo after {counted(len(turns), 'turn')}"
     if "stop" in actions:
         return f"Lastcall stopped it at turn {actions.index('stop') + 1}, with an answer"
     if "nudge" in actions:
@@ -275,7 +276,5 @@ def _compare(runs: list[Run], saved: Saved, screen: Console) -> None:
     screen.print(f"Cost at ${INPUT_PRICE:g} per million input tokens and ${OUTPUT_PRICE:g} per million output tokens.")
     share = saved.tokens / runs[0].tokens
     outlook = "" if runs[0].answer is not None else " Without it the run would have gone on."
-    screen.print(
-        f"Lastcall saved {saved.upstream_calls} upstream calls, {saved.tokens:,} tokens ({share:.0%}), ${saved.cost_usd:.4f}.{outlook}",
-        style="bold green",
-    )
+    spared = f"{counted(saved.upstream_calls, 'upstream call')}, {counted(saved.tokens, 'token')}"
+    screen.print(f"Lastcall saved {spared} ({share:.0%}), ${saved.cost_usd:.4f}.{outlook}", style="bold green")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from proxy.amounts import times
 from proxy.models import TEXT_REASONS, Allowance, Finding, Reason, Request, text_of
 from proxy.policy import Policy
 from proxy.state import Nudge
@@ -86,26 +87,26 @@ def _text_advice(reason: Reason, finish: str | None) -> str:
 
 
 def _observation(nudge: Nudge) -> str:
-    tool, times = nudge.tool, f"{nudge.count} times"
+    tool, often = nudge.tool, times(nudge.count)
     match nudge.reason:
         case Reason.CYCLE:
-            return f"The same {len(nudge.calls)} tool calls, {tool} among them, have now gone round {times} without anything new."
+            return f"The same {len(nudge.calls)} tool calls, {tool} among them, have now gone round {often} without anything new."
         case Reason.SCATTERED_CALL:
-            return f"{tool} has now been called {times} in the same way and returned the same each time: nothing was changed in between."
+            return f"{tool} has now been called {often} in the same way and returned the same each time: nothing was changed in between."
         case Reason.PARALLEL_REPEAT:
             return f"One message held {nudge.count} identical calls of {tool}; each of them returns the same."
         case Reason.UNKNOWN_TOOL:
-            return f"{tool} is not among the tools of this conversation; such tools have now been called {times}."
+            return f"{tool} is not among the tools of this conversation; such tools have now been called {often}."
         case Reason.REPEATED_ERROR:
-            return f"{tool} has now failed {times} with the same error, whatever its arguments."
+            return f"{tool} has now failed {often} with the same error, whatever its arguments."
         case Reason.TOOL_FAILURES:
             return f"The last {nudge.count} steps with tool calls have all failed, the latest of them {tool}."
         case Reason.REPEATED_OUTPUT:
-            return f"{tool} has now given the same output {times}, although it was asked in different ways."
+            return f"{tool} has now given the same output {often}, although it was asked in different ways."
         case Reason.POLL:
-            return f"{tool} has now been called {times} in the same way."
+            return f"{tool} has now been called {often} in the same way."
         case _:
-            return f"{tool} has now been called {times} in the same way and nothing new came back."
+            return f"{tool} has now been called {often} in the same way and nothing new came back."
 
 
 _WRAP_UP = (
@@ -174,10 +175,10 @@ _WHY = {
 
 def why(finding: Finding) -> str:
     """What happened, for a stop line: one clause, no digits that a client could take for a status."""
-    times = "many times" if _RETRIED.search(str(finding.count)) else f"{finding.count} times"
+    often = "many times" if _RETRIED.search(str(finding.count)) else times(finding.count)
     if not finding.calls and finding.reason not in TEXT_REASONS:
-        return f"{finding.tool} of this session were stopped {times}"
-    return _WHY.get(finding.reason, _WHY[Reason.REPEATED_CALL]).format(tool=finding.tool, times=times, calls=len(finding.calls))
+        return f"{finding.tool} of this session were stopped {often}"
+    return _WHY.get(finding.reason, _WHY[Reason.REPEATED_CALL]).format(tool=finding.tool, times=often, calls=len(finding.calls))
 
 
 _OWNERS = {"session": "this session's", "parent": "the parent session's", "team": "the team's"}

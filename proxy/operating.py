@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from proxy.amounts import counted
+
 KEY_VARIABLE = "LASTCALL_ADMIN_KEY"
 _REFUSED_KEY = f"the key in {KEY_VARIABLE} is not the one of this Lastcall's server.admin_key"
 _PATIENCE = 30.0  # seconds
@@ -278,8 +280,10 @@ def _show_session(view: Values) -> None:
     spent = view["spent"]
     click.echo(f"session {view['session']}  {view['name'] or ''}".rstrip())
     click.echo(f"state: {view['state']}" + (f" ({view['reason']})" if view["reason"] else ""))
-    click.echo(f"since {_time(view['started_at'])}, kept until {_time(view['expires_at'])}, {view['calls_under_way']} calls under way")
-    click.echo(f"spent: {spent['steps']} steps, {spent['input_tokens']} + {spent['output_tokens']} tokens, {spent['cost_usd']:.6f} dollars")
+    calls = counted(view["calls_under_way"], "call")
+    click.echo(f"since {_time(view['started_at'])}, kept until {_time(view['expires_at'])}, {calls} under way")
+    tokens = f"{spent['input_tokens']} + {spent['output_tokens']} tokens"
+    click.echo(f"spent: {counted(spent['steps'], 'step')}, {tokens}, {spent['cost_usd']:.6f} dollars")
     if view["above"]:
         click.echo(f"spends from: {', '.join(view['above'])}")
     if view["fallen"]:

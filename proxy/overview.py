@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from proxy.amounts import counted
 from proxy.config import UNITS, Config, PolicyRules, TeamConfig, UpstreamConfig, is_loopback, masked
 from proxy.models import Reason
 from proxy.policy import Budgets, Ladder, Policy, layered, policy_of
@@ -13,7 +14,7 @@ def in_force(config: Config) -> dict[str, str]:
     """What a reader wants to see, by heading."""
     policy, server, store = policy_of(config.policy), config.server, config.store
     return {
-        "listens on": f"{server.host}:{server.port}, {server.workers} worker{'s' * (server.workers > 1)}",
+        "listens on": f"{server.host}:{server.port}, {counted(server.workers, 'worker')}",
         **{f"upstream {name}": _endpoint(upstream) for name, upstream in config.upstreams.items()},
         "store": f"{masked(store.url)}, failure mode {store.failure_mode}",
         "policy": f"{config.policy.preset}, {policy.mode}; counting {policy.counting}, scope {policy.scope}, arguments {policy.canonical}",
@@ -34,8 +35,8 @@ def _endpoint(upstream: UpstreamConfig) -> str:
 def _tool(policy: Policy, name: str) -> str:
     rule = policy.tools[name]
     ladder = policy.ladder(Reason.REPEATED_CALL, name)
-    counted = "exempt" if rule.exempt else _rungs(ladder) if ladder else "repeated_call is off"
-    return f"{rule.effect}, {counted}" if rule.effect else counted
+    climbs = "exempt" if rule.exempt else _rungs(ladder) if ladder else "repeated_call is off"
+    return f"{rule.effect}, {climbs}" if rule.effect else climbs
 
 
 def _rungs(ladder: Ladder) -> str:
@@ -52,7 +53,7 @@ def _limits(budgets: Budgets) -> str:
 
 
 def _team(team: TeamConfig, everybody: Policy) -> str:
-    keys = f"{len(team.keys)} key{'s' * (len(team.keys) > 1)}"
+    keys = counted(len(team.keys), "key")
     upstreams = "all" if team.upstreams is None else " ".join(team.upstreams)
     uses = f"models {' '.join(team.models)}, upstreams {upstreams}, other endpoints {team.other_endpoints}"
     policy = layered(everybody, team.policy)

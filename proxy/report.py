@@ -11,6 +11,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from proxy.amounts import counted, times
 from proxy.models import Action
 
 _TOOLS_SHOWN = 3
@@ -160,15 +161,19 @@ def report_of(lines: Iterable[bytes]) -> Report:
 
 def summary(report: Report) -> str:
     """What it came to, in sentences."""
-    said = [f"{report.lines} exchanges of {report.sessions} sessions: {report.calls} model calls, {report.tokens:,} tokens."]
+    said = [
+        f"{counted(report.lines, 'exchange')} of {counted(report.sessions, 'session')}: "
+        f"{counted(report.calls, 'model call')}, {counted(report.tokens, 'token')}."
+    ]
     observed = [row for row in report.rows if row.mode == "observe"]
     if observed:
         stops, nudges = sum(row.stops for row in observed), sum(row.nudges for row in observed)
         after, tokens = sum(row.calls_after for row in observed), sum(row.tokens_after for row in observed)
         share = f" ({tokens / report.tokens:.0%} of all)" if report.tokens else ""
         said.append(
-            f"Enforcing would have nudged {nudges} times and stopped {stops} times. After these stops came {after} model calls and "
-            f"{tokens:,} tokens{share} in the same runs, which it would have spared but for a wrap-up each."
+            f"Enforcing would have nudged {times(nudges)} and stopped {times(stops)}. After these stops came "
+            f"{counted(after, 'model call')} and {counted(tokens, 'token')}{share} in the same runs, which it would have spared but for a "
+            "wrap-up each."
         )
     said += [
         f"Of the runs {which}, {outcomes.rate:.0%} of {outcomes.recovered + outcomes.stopped} ended with an answer of their own."

@@ -7,6 +7,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from proxy.amounts import counted
 from proxy.replay.document import Fault
 from proxy.replay.walk import Act, Mark, Walk
 
@@ -99,8 +100,8 @@ def summary(rows: Sequence[Row]) -> str:
     total = _total(rows)
     alone = total["runs"] - total["stopped"] - total["nudged_only"]
     lines = [
-        f"{total['runs']:,} runs, {total['calls']:,} calls: {total['stopped']:,} would be stopped, {total['nudged_only']:,} only nudged, "
-        f"{alone:,} left alone."
+        f"{counted(total['runs'], 'run')}, {counted(total['calls'], 'call')}: {total['stopped']:,} would be stopped, "
+        f"{total['nudged_only']:,} only nudged, {alone:,} left alone."
     ]
     if total["stopped"]:
         stopping = [row.walk for row in rows if row.walk.of(Act.STOP)]

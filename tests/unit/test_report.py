@@ -86,7 +86,7 @@ def test_lines_of_others_are_passed_over() -> None:
 def test_the_summary_says_what_enforcing_would_spare() -> None:
     """In sentences; nothing of it where nothing was observed."""
     said = summary(of(OBSERVED))
-    assert "Enforcing would have nudged 1 times and stopped 1 times." in said
+    assert "Enforcing would have nudged once and stopped once." in said
     assert "2 model calls and 200 tokens (29% of all)" in said
     assert "Of the runs that reached a nudge and were not told, 50% of 2" in said
     assert summary(of([])) == "0 exchanges of 0 sessions: 0 model calls, 0 tokens."

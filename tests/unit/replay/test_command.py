@@ -40,7 +40,7 @@ def test_a_stop_is_a_finding() -> None:
     assert "2 runs, 7 calls: 1 would be stopped, 0 only nudged, 1 left alone." in found.stdout
     assert "loop.json" in found.stdout
     assert "work.json" not in found.stdout
-    assert clean.stdout == "1 runs, 1 calls: 0 would be stopped, 0 only nudged, 1 left alone.\n"
+    assert clean.stdout == "1 run, 1 call: 0 would be stopped, 0 only nudged, 1 left alone.\n"
 
 
 def test_runs_left_alone_are_shown_on_demand() -> None:

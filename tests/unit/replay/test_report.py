@@ -40,7 +40,7 @@ def test_a_cell_does_not_grow_without_end() -> None:
 
 def test_the_sum_says_what_its_numbers_mean() -> None:
     """And only what there is to say."""
-    assert summary([ALONE]) == "1 runs, 1 calls: 0 would be stopped, 0 only nudged, 1 left alone."
+    assert summary([ALONE]) == "1 run, 1 call: 0 would be stopped, 0 only nudged, 1 left alone."
     assert summary([STOPPED, NUDGED, ALONE]).splitlines() == [
         "3 runs, 1,209 calls: 1 would be stopped, 1 only nudged, 1 left alone.",
         "Tokens: 1,234 of 7,000 would not be spent (~ estimated from sizes, where the log has no usage).",
