@@ -2,15 +2,18 @@
 
 import hashlib
 import json
+import uuid
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import pytest
 
 from proxy.keys import digest_of
-from tests import responses
+from tests import messages, responses
 from tests.agents import Agent
 from tests.running import Proxy, running
-from tests.upstreams import Asked, Reply, Upstream
+from tests.upstreams import Asked, Model, Reply, Upstream, looping
 
 RED, BLUE, OPERATOR, PROVIDER = "lc-red-key", "lc-blue-key", "lc-operator-key", "sk-provider-key"
 ENV = {"RED": RED, "BLUE": BLUE, "OPERATOR": OPERATOR, "PROVIDER": PROVIDER}
@@ -81,6 +84,55 @@ async def test_another_teams_session_cannot_be_read_stopped_or_spent(
     assert before == after | {"expires_at": before["expires_at"]}  # read from a time to live in whole milliseconds
     assert (own.action, own.headers["x-lastcall-step"]) == ("allow", "3/20")
     assert {row["team"] for row in listed["sessions"]} == {"blue"}
+
+
+class _Users(messages.Agent):
+    """One of many agents of one user."""
+
+    def payload(self) -> bytes:
+        return json.dumps(json.loads(super().payload()) | {"metadata": {"user_id": "somebody"}}).encode()
+
+
+SAME: dict[str, Any] = {"user": "somebody"}
+AGENTS: dict[str, Callable[..., Any]] = {
+    "chat": lambda http, url, headers: Agent(http, url, headers=headers, **SAME),
+    "responses": lambda http, url, headers: responses.Agent(http, url, headers=headers, **SAME),
+    "responses kept": lambda http, url, headers: responses.Agent(http, url, mode="previous", headers=headers, **SAME),
+    "messages": lambda http, url, headers: _Users(http, url, headers=headers),
+}
+MODELS: dict[str, Callable[[], Model]] = {"chat": looping, "messages": messages.Strict}
+
+
+@pytest.mark.parametrize("way", AGENTS)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "derived"])
+async def test_two_teams_with_one_session_user_and_transcript_share_nothing(
+    upstream: Upstream, http: aiohttp.ClientSession, either_store: str, way: str, named: bool
+) -> None:
+    """One loops to its stop; the other, word for word the same, climbs the whole ladder by itself. Ledgers and views are apart."""
+    upstream.model = MODELS.get(way, responses.Kept)()
+    session = f"one-{uuid.uuid4()}"
+    headers = {"x-lastcall-session": session} if named else {}
+    config = CONFIG.replace('"models": ["gpt-*"]', '"models": ["*"]')
+    async with running(upstream.url, config, store=either_store, env=ENV) as proxy:
+        red, blue = [AGENTS[way](http, proxy.v1, {"x-lastcall-key": key, **headers}) for key in (RED, BLUE)]
+        runs = [await agent.run() for agent in (red, blue)]
+        rows = [(await desk(http, proxy, f"/sessions?team={team}&count=1"))["sessions"][0] for team in ("red", "blue")]
+        views = [await desk(http, proxy, f"/sessions/{row['session']}") for row in rows]
+        spent = [(await desk(http, proxy, f"/teams/{team}"))["spent"] for team in ("red", "blue")]
+        again = [(await agent.ask()).action for agent in (red, blue)]
+
+    for turns in runs:
+        assert [turn.action for turn in turns[:4]] == ["allow", "allow", "allow", "nudge"]
+        assert turns[-1].lastcall["reason"] == "repeated_call"
+        assert [turn.headers["x-lastcall-step"] for turn in turns] == [f"{number}/20" for number in range(1, 6)]
+    assert len(upstream.asked) == 12
+    assert rows[0]["session"] != rows[1]["session"]
+    assert {(row["team"], row["state"], row["steps"]) for row in rows} == {("red", "stopped", 6), ("blue", "stopped", 6)}
+    assert [view["spent"]["steps"] for view in views] == [6, 6]
+    calls = [{call["call"] for lane in view["lanes"] for call in lane["trail"]} for view in views]
+    assert all(len(one) == 1 for one in calls)
+    assert again == ["stop", "stop"]
+    assert spent[0]["input_tokens"] >= views[0]["spent"]["input_tokens"]
 
 
 async def test_another_teams_response_is_nothing_to_go_on_from(upstream: Upstream, http: aiohttp.ClientSession) -> None:
