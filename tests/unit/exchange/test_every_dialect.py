@@ -9,10 +9,9 @@ from proxy.dialects.sse import Splitter, data_of
 from proxy.errors import UpstreamCut
 from proxy.known_clients import CLIENTS, STRANGER, Known
 from proxy.policy import OnStop, Policy
-from tests import responses
 from tests.in_process import Proxy, stream
 from tests.spoken import SPOKEN
-from tests.upstreams import DONE, Asked
+from tests.upstreams import DONE
 
 
 @pytest.mark.parametrize("client", [*CLIENTS, STRANGER], ids=lambda client: client.word or "stranger")
@@ -36,10 +35,10 @@ async def test_an_error_ends_the_run_of_every_client(client: Known, path: str) -
 
 async def test_a_cut_stream_fails_as_the_response_that_it_was() -> None:
     """Clients of Responses take another id for a fault of their own."""
-    asked = Asked("POST", "/responses", [], json.dumps({"model": "m", "input": "go", "stream": True, "store": False}).encode())
-    said = responses.events(responses.response_of(responses.output_of(DONE), asked))
+    spoken = SPOKEN["/responses"]
+    said = spoken.streams(DONE)
     proxy = Proxy(stream(*said[: len(said) // 2], UpstreamCut("the upstream broke off")))
-    conversation = await proxy.ask(asked.body, "/v1/responses")
+    conversation = await proxy.ask(spoken.asks(0), "/v1/responses")
     told = [json.loads(data) for event in Splitter().feed(conversation.body) if (data := data_of(event))]
     first, last = told[0], told[-1]
 
