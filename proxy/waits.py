@@ -1,8 +1,13 @@
-"""What may wait for so long and no longer: one timer for all that wait equally long, since a timer for each costs more than their work."""
+"""What may wait for so long and no longer, or must wait for its turn, at less cost than the work that is waited for.
+
+One timer serves all that wait equally long. What asyncio has for a time-out and for a number of turns takes many times as long.
+"""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from types import TracebackType
+from typing import Generic, Self, TypeVar
 
 Waiting = TypeVar("Waiting", bound=Hashable)
 
@@ -51,3 +56,70 @@ class Waits(Generic[Waiting]):
         finally:  # not before: one that begins anew in between is not the next
             soonest = next(iter(self._waiting.values()), None)
             self._timer = None if soonest is None else loop.call_later(max(soonest - now, _SOON), self._look, loop)
+
+
+class Limit:
+    """A block that can be told that its time is over: it is cancelled then, and ends with `TimeoutError`, as under `asyncio.timeout`.
+
+    Used as a context once, within a task.
+    """
+
+    __slots__ = ("_cancelling", "_over", "_task")
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._over = False
+
+    def __enter__(self) -> Self:
+        self._task = task = asyncio.current_task()
+        if task is not None:
+            self._cancelling = task.cancelling()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        task, self._task = self._task, None
+        if self._over and task is not None and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def end(self) -> None:
+        """The time is over. What has come to its end by the loop's next turn has come in time."""
+        asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        if self._task is not None and not self._over:
+            self._over = True
+            self._task.cancel()
+
+
+class Turns:
+    """So many at once, and the others one after the other. most: how many."""
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> None:
+        """Returns when it is the caller's turn, which lasts until it calls `give`."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give()  # it had come meanwhile, and is somebody else's now
+            raise
+
+    def give(self) -> None:
+        """A turn is over: the next one's."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from proxy.waits import Waits
+from proxy.waits import Limit, Waits
 
 LONGEST = 5
 """Times the seconds of a deadline: so long may a call take in the end, where the process had no time to listen."""
@@ -35,8 +35,7 @@ class Deadline:
 
     async def kept(self, call: Awaitable[_Answer]) -> _Answer:
         """The call's answer. Raises `TimeoutError` when it does not come in time."""
-        async with asyncio.timeout(None) as scope:
-            waiting = _Waiting(scope)
+        with _Waiting() as waiting:
             self._waits.begin(waiting)
             try:
                 answer = await call
@@ -69,19 +68,19 @@ class Deadline:
             waiting.quiet = waiting.quiet + 1 if on_time else 0
             if waiting.quiet >= _QUIET or now >= waiting.until:
                 self._doubted.discard(waiting)
-                waiting.scope.reschedule(now)
+                waiting.end()
         self._ticking = bool(self._doubted)
         if self._ticking:
             self._tick_soon(loop)
 
 
-class _Waiting:
+class _Waiting(Limit):
     """A call under way. until: when it is given up in any case, once its time is over. quiet: ticks on time since then,
     and since another call was answered."""
 
-    __slots__ = ("quiet", "scope", "until")
+    __slots__ = ("quiet", "until")
 
-    def __init__(self, scope: asyncio.Timeout) -> None:
-        self.scope = scope
+    def __init__(self) -> None:
+        super().__init__()
         self.until = 0.0
         self.quiet = 0

@@ -34,6 +34,7 @@ from proxy.store.contract import (
     Usage,
 )
 from proxy.store.deadline import Deadline
+from proxy.waits import Turns
 
 # Failed commits whose settlements are kept for a later delivery, and for how long: well within the time in which the store
 # still knows that it had applied one whose reply was lost.
@@ -77,7 +78,7 @@ class GuardedStore:
         self._fallback_secret = Unshared(fallback_secret)
         self._breaker = Breaker(clock, retry_after)
         self._deadline = Deadline(timeout)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = Turns(_AT_ONCE)
         self._secret: bytes | None = None
         self._secret_read_at = 0.0
         self._rereading: asyncio.Task[None] | None = None
@@ -188,7 +189,8 @@ class GuardedStore:
         await self._store.close()
 
     async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        async with self._turns:
+        await self._turns.take()
+        try:
             breaker = self._breaker
             probe = breaker.cause is not None  # after the wait: the store may have gone away meanwhile
             if probe and not breaker.begin_probe():
@@ -205,6 +207,8 @@ class GuardedStore:
                     breaker.end_probe()
             self._succeeded()
             return answer
+        finally:
+            self._turns.give()
 
     def _failed(self, error: Exception) -> StoreUnavailable:
         cause = type(error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error).__name__

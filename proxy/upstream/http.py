@@ -25,7 +25,7 @@ from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
 from proxy.upstream import Target, unquoted
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream
-from proxy.waits import Waits
+from proxy.waits import Limit, Waits
 
 Body = bytes | AsyncIterator[bytes] | None
 
@@ -183,7 +183,7 @@ class _Request:
     started: float
     connection: _Connection = field(default_factory=_Connection)
     broken: Exception | None = None
-    limit: asyncio.Timeout | None = None  # until the answer's header is there
+    limit: Limit | None = None  # until the answer's header is there
 
     def is_stale(self, error: Exception) -> bool:
         """Whether the server had most likely hung up on a reused connection before it saw the request, which can then be repeated.
@@ -217,7 +217,7 @@ class Upstream:
         self._described = f"Upstream {target.name!r} at {url.scheme}://{url.host_subcomponent}:{url.port}"
         # Until the header: one silence for the request to leave, one for the answer. aiohttp itself watches neither a body that the
         # other side does not take nor a header that drips.
-        self._unanswered: Waits[asyncio.Timeout] = Waits(target.connect_timeout + 2 * target.read_timeout, _expire)
+        self._unanswered: Waits[Limit] = Waits(target.connect_timeout + 2 * target.read_timeout, lambda limit, _: limit.end())
         # aiohttp would set a timer for each chunk of an answer: its silences are found by the looks that are taken anyway.
         self.most_looks = math.ceil(target.read_timeout / _LOOK_EVERY)
         self._looks: Waits[Response] = Waits(target.read_timeout / self.most_looks, lambda response, _: response.look_after())
@@ -289,7 +289,7 @@ class Upstream:
         await self._session.close()
 
     async def _attempt(self, request: _Request) -> aiohttp.ClientResponse:
-        async with asyncio.timeout(None) as limit:
+        with Limit() as limit:
             request.limit = limit
             self._unanswered.begin(limit)
             outer = _CONNECTION.set(request.connection)
@@ -420,10 +420,6 @@ class _Sockets:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 30)
         return made
-
-
-def _expire(limit: asyncio.Timeout, _: float) -> None:
-    limit.reschedule(_now())
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Waits: who waits for too long is told of once, whoever does not is not, and one timer does for all."""
+"""Waits: who waits for too long is told of once, and one timer does for all. Limits and turns: as asyncio has them."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.waits import Waits
+from proxy.waits import Limit, Turns, Waits
 
 
 class Told:
@@ -191,3 +191,86 @@ def test_what_waited_in_another_loop_is_forgotten() -> None:
     asyncio.run(over("b"))
 
     assert told.names == ["b"]
+
+
+async def test_a_limit_ends_what_is_done_within_it() -> None:
+    """As a time-out, and the task goes on as if nothing had been."""
+    limit = Limit()
+
+    with pytest.raises(TimeoutError), limit:
+        limit.end()
+        limit.end()
+        await asyncio.Event().wait()
+
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_limit_leaves_alone_what_was_done_in_time() -> None:
+    """Also what was done in the very turn in which its time was over, and errors of the work's own."""
+    with Limit() as early:
+        await asyncio.sleep(0)
+    early.end()
+    with Limit() as last:
+        last.end()
+    with pytest.raises(ValueError, match="own"), Limit():
+        raise ValueError("own")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def test_a_cancellation_is_no_time_out() -> None:
+    """Whoever cancels the task means the task, even when the limit's time is over in the same instant."""
+    within = asyncio.Event()
+
+    async def limited() -> None:
+        with Limit() as limit:
+            within.set()
+            limit.end()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(limited())
+    await within.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_turns_are_taken_one_after_the_other() -> None:
+    """Never more at once than there are; who came first is first."""
+    turns, order, under_way = Turns(2), list[int](), set[int]()
+
+    async def take(number: int) -> None:
+        await turns.take()
+        order.append(number)
+        under_way.add(number)
+        assert len(under_way) <= 2
+        await asyncio.sleep(0)
+        under_way.remove(number)
+        turns.give()
+
+    await asyncio.gather(*(take(number) for number in range(9)))
+
+    assert order == list(range(9))
+
+
+async def test_a_turn_that_nobody_takes_is_the_next_ones() -> None:
+    """Whether whoever waited for it left before or after it came."""
+    turns = Turns(1)
+    await turns.take()
+    before, after, last = (asyncio.create_task(turns.take()) for _ in range(3))
+    await asyncio.sleep(0)
+
+    before.cancel()
+    turns.give()
+    after.cancel()
+    await asyncio.wait({before, after})
+
+    assert before.cancelled()
+    assert after.cancelled()
+    await asyncio.wait_for(last, 5)
+    turns.give()
+    await asyncio.wait_for(turns.take(), 5)

@@ -3,7 +3,6 @@
 redis-py's connections are used without its client and pool, which cost more processor time than the rest of the call.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from proxy.store import wire
 from proxy.store.wire import Command
+from proxy.waits import Turns
 
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub takes tuples of one field only
 
@@ -23,7 +23,7 @@ class Connections:
 
     def __init__(self, new: Callable[[], AbstractConnection], most: int) -> None:
         self._new = new
-        self._slots = asyncio.Semaphore(most)
+        self._slots = Turns(most)
         self._idle: list[AbstractConnection] = []
         self._retired = False
 
@@ -47,12 +47,14 @@ class Connections:
         await self.drop()
 
     async def _sent(self, commands: list[Command]) -> list[Any]:
-        async with self._slots:
-            try:
-                return await self._attempt(commands)
-            except ConnectionLost:
-                await self.drop()
-                return await self._attempt(commands)  # A server that was restarted meanwhile answers on a new connection.
+        await self._slots.take()
+        try:
+            return await self._attempt(commands)
+        except ConnectionLost:
+            await self.drop()
+            return await self._attempt(commands)  # A server that was restarted meanwhile answers on a new connection.
+        finally:
+            self._slots.give()
 
     async def _attempt(self, commands: list[Command]) -> list[Any]:
         connection = await self._connection()
