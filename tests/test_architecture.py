@@ -58,6 +58,7 @@ TESTED_ELSEWHERE = {
     "store/redis/connections.py": "contract/test_store_outage.py",
     "store/redis/sentinels.py": "contract/test_store_sentinels.py",
     "store/redis/servers.py": "contract/test_store_outage.py",
+    "telemetry/lines.py": "unit/telemetry/test_telemetry.py",
 }
 
 

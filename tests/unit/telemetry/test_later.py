@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from proxy.events import StoreChanged
+from proxy.events import StoreChanged, StoreFailed, StoreOperation
 from proxy.telemetry import Telemetry, registry_for
 
 
@@ -34,3 +34,32 @@ def test_events_do_not_gather_until_taking_them_holds_up_a_request() -> None:
     for work in asked:
         work()
     assert len(lines) == 40
+
+
+def test_exchanges_under_way_are_told_with_what_is_settled() -> None:
+    """Also when no event comes of them: one settlement is asked for, and says how many there are then."""
+    registry, asked = registry_for(None), list[Callable[[], None]]()
+    telemetry = Telemetry(registry, models=[], log=lambda _: None, clock=lambda: 1.0, later=asked.append)
+
+    for _ in range(3):
+        telemetry.exchange_started()
+    telemetry.exchange_finished()
+    assert (len(asked), registry.get_sample_value("lastcall_in_flight")) == (1, 0)
+    asked[0]()
+
+    assert registry.get_sample_value("lastcall_in_flight") == 2
+    telemetry.exchange_finished()
+    assert len(asked) == 2
+
+
+def test_what_is_counted_together_is_all_counted() -> None:
+    """Several times the same, and different things at once."""
+    registry, asked = registry_for(None), list[Callable[[], None]]()
+    telemetry = Telemetry(registry, models=[], log=lambda _: None, clock=lambda: 1.0, later=asked.append)
+
+    for operation in (StoreOperation.FIND, StoreOperation.OPEN, StoreOperation.FIND):
+        telemetry.emit(StoreFailed(operation))
+    telemetry.settle()
+
+    counted = [registry.get_sample_value("lastcall_store_errors_total", {"operation": name}) for name in ("find", "open", "commit")]
+    assert counted == [2, 1, 0]
