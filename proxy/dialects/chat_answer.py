@@ -76,9 +76,11 @@ _ELSEWHERE = Shape(Body)
 
 
 def _text_of(content: object) -> str:
-    if isinstance(content, list):
-        return "".join([_text_of(part.get("text")) for part in content if isinstance(part, dict)])
-    return content if isinstance(content, str) else ""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join([_text_of(part.get("text")) for part in content if isinstance(part, dict)]) if isinstance(content, list) else ""
 
 
 def read_usage(raw: bytes, tier: object = None) -> Usage | None:
@@ -114,10 +116,13 @@ def _details(usage: dict[str, Any], group: str) -> dict[str, Any]:
 
 def usage_in(body: Body, choices: list[WireChoice]) -> Usage | None:
     """The usage, wherever the server put it."""
-    usage = read_usage(body.usage, body.service_tier)
-    for choice in choices:
-        usage = usage or read_usage(choice.usage, body.service_tier)
-    return usage or read_usage(_ELSEWHERE.one(body.x_groq).usage, body.service_tier)
+    places = [choice.usage for choice in choices if choice.usage]
+    if not (body.usage or places or body.x_groq):  # of a stream nearly every chunk
+        return None
+    for raw in (body.usage, *places, _ELSEWHERE.one(body.x_groq).usage):
+        if (usage := read_usage(raw, body.service_tier)) is not None:
+            return usage
+    return None
 
 
 def read_answer(body: bytes) -> Answer:

@@ -23,9 +23,10 @@ class _ChoiceReader:
         self._legacy = CallMerger(begun)
         self.finish: str | None = None
 
-    def add(self, delta: WireMessage, calls: list[WireCall]) -> None:
-        self._texts.append(delta.text())
-        self._thoughts.append(delta.thought())
+    def add(self, delta: WireMessage, said: str, calls: list[WireCall]) -> None:
+        self._texts.append(said)
+        if thought := delta.thought():
+            self._thoughts.append(thought)
         for call in calls:
             self._calls.add(call)
         if present(delta.function_call):
@@ -116,9 +117,9 @@ class ChatReader:
         self._error = self._error or finish == "error"
         delta = MESSAGE.one(wire.delta)
         calls = CALLS.many(delta.tool_calls)
-        choice.add(delta, calls)
-        self._calls_seen = self._calls_seen or bool(calls) or present(delta.function_call)
         said = delta.text()
+        choice.add(delta, said, calls)
+        self._calls_seen = self._calls_seen or bool(calls) or present(delta.function_call)
         if index == 0:
             self.said += said
         return bool(said)

@@ -118,7 +118,7 @@ class Shape(Generic[T]):
 
 def present(raw: bytes) -> bool:
     """Whether a member is there and not null."""
-    return bool(raw) and bytes(raw) != b"null"
+    return bytes(raw) != b"null" if raw else False
 
 
 def whole(value: object) -> int | None:
