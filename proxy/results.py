@@ -146,7 +146,10 @@ def _give(nodes: Sequence[Node], results: set[int], identity: int) -> list[int]:
 def _earlier(nodes: Sequence[Node], at: int, kept: KeptCall) -> list[tuple[int, int]]:
     """Where the same tool answered before with something of the same build, the newest first."""
     found: list[tuple[int, int]] = []
-    for number in range(at - 1, max(at - _LOOKED_BACK, 0) - 1, -1):
+    first = max(at - _LOOKED_BACK, 0)
+    if kept.sketch not in [other.sketch for node in nodes[first:at] for other in node.calls]:  # nearly always
+        return found
+    for number in range(at - 1, first - 1, -1):
         for position, other in enumerate(nodes[number].calls[:_LIKENED]):
             if other.sketch == kept.sketch and other.name == kept.name and _another(other, kept):
                 found.append((number, position))

@@ -22,13 +22,15 @@ class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
 
     nodes: what the record kept then, from message `first` on: copies, since requests of other callers may write into the record before
-    the next of this one; steps: what that made of them. older: steps of the messages before, which the record has dropped: of their
-    results nothing is known, but for what was found out again when their calls came back (found).
+    the next of this one; steps: what that made of them; unseen: calls among them without a result, each with its message. older: steps of
+    the messages before, which the record has dropped: of their results nothing is known, but for what was found out again when their calls
+    came back (found).
     """
 
     first: int
     nodes: list[Node]
     steps: list[Step]
+    unseen: list[tuple[int, int]]
     older: list[Step]
     found: dict[int, Node]
 
@@ -45,21 +47,23 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
     fresh = len(messages) - lane.offset - len(lane.nodes)
-    first, nodes, changed = _nodes(record, lane, messages, start)
+    first, nodes = _nodes(lane, messages, start)
+    joined = _joined(messages)
+    dropped = _drop(joined, messages, first) if start < first else []
+    _let_stand(joined, first, nodes)
+    changed = _complete(record, joined, nodes, messages)
     if messages.earlier:
         changed |= keep_arrived(messages, nodes, prints)
     elif nodes:
         changed |= keep_newest(nodes, messages, first, prints, fresh=fresh)
-    others: list[KeptCall | Relapse] = [*record.relapses, *(kept for node in before for kept in node.calls)]
-    joined = _joined(messages)
-    dropped = _drop(joined, messages, first) if start < first else []
-    again = _again(messages, start, {*_unsettled(nodes, fresh), *chain.from_iterable(dropped)}, others)
+    others: list[KeptCall | Relapse] = [*record.relapses, *[kept for node in before for kept in node.calls]]
+    again = _again(messages, start, {*_unsettled(joined, nodes, fresh), *chain.from_iterable(dropped)}, others)
     if again:
         older = _older(joined, messages, start, first, again)
         changed |= compare([*older, *enumerate(nodes, first)], again, others, messages, prints)
         for at, node in older:
             joined.older[at] = _step(messages.made[at], node)
-    _renew(joined, messages, first, nodes, changed)
+    _renew(joined, messages, nodes, changed)
     return joined.older[start:first] + joined.steps
 
 
@@ -70,62 +74,72 @@ def _joined(messages: Messages) -> Joined:
         before, messages.joined.before = messages.joined.before, None
         if isinstance(before, Joined):
             begun = messages.begun
-            known = Joined(before.first, before.nodes, before.steps, before.older[:begun], before.found.copy())
+            known = Joined(before.first, before.nodes, before.steps, before.unseen, before.older[:begun], before.found.copy())
             if begun < before.first + len(before.nodes):  # its newest messages are not those of this history
                 kept = max(begun - before.first, 0)
                 known.nodes, known.steps = before.nodes[:kept], before.steps[:kept]
+                known.unseen = [lacking for lacking in before.unseen if lacking[0] < begun]
                 known.found = {at: node for at, node in before.found.items() if at < begun}
         else:
-            known = Joined(0, [], [], [], {})
+            known = Joined(0, [], [], [], [], {})
         messages.joined.own = known
     return known
 
 
-def _renew(joined: Joined, messages: Messages, first: int, nodes: list[Node], changed: set[int]) -> None:
-    """Makes the steps of what the record keeps. Those of messages of which it says what it said before are at hand.
-
-    changed: messages of which it says something else.
-    """
-    made, begins = messages.made, first - joined.first
+def _let_stand(joined: Joined, first: int, nodes: Sequence[Node]) -> None:
+    """Of what was joined leaves what the record still says, from message `first` on. nodes: what it says from there."""
+    begins = first - joined.first
     known, steps = (joined.nodes[begins:], joined.steps[begins:]) if begins >= 0 else ([], [])
-    for at in changed:
-        if first <= at < first + len(steps):
-            known[at - first], steps[at - first] = _copy(nodes[at - first]), _step(made[at], nodes[at - first])
     if nodes[: len(known)] != known:
         known, steps = [], []
-    fresh = range(len(steps), len(nodes))
-    known += [_copy(nodes[at]) for at in fresh]
-    steps += [_step(made[first + at], nodes[at]) for at in fresh]
-    joined.first, joined.nodes, joined.steps = first, known, steps
+    unseen = [lacking for lacking in joined.unseen if lacking[0] >= first] if known else []
+    joined.first, joined.nodes, joined.steps, joined.unseen = first, known, steps, unseen
+
+
+def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: set[int]) -> None:
+    """Joins what is new, and again those messages of which the record says something else now (changed)."""
+    made, first, known, steps = messages.made, joined.first, joined.nodes, joined.steps
+    stand = first + len(known)
+    again = [at for at in changed if first <= at < stand]
+    for at in again:
+        known[at - first], steps[at - first] = _copy(nodes[at - first]), _step(made[at], nodes[at - first])
+    fresh = range(stand, first + len(nodes))
+    known += [_copy(nodes[at - first]) for at in fresh]
+    steps += [_step(made[at], nodes[at - first]) for at in fresh]
+    unseen = [(at, kept.call) for at in (*again, *fresh) for kept in nodes[at - first].calls if kept.result == UNSEEN]
+    joined.unseen = [lacking for lacking in joined.unseen if lacking[0] not in changed] + unseen
 
 
 def _copy(node: Node) -> Node:
     return msgspec.structs.replace(node, calls=[copy(kept) for kept in node.calls])
 
 
-def _nodes(record: Record, lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node], set[int]]:
-    """The first message from `start` on that the lane keeps, what is kept from there, and messages some of whose calls had been dropped.
-
-    What is new is added to the lane.
-    """
+def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
+    """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
     kept, offset = lane.nodes, lane.offset
     kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
     for node, message in zip(kept, messages.earlier[offset:], strict=False):
         node.place, node.said = message.place, message.said
     first = max(start, offset)
-    nodes = kept[first - offset : len(messages) - offset]
-    lacking = [at for at, node in enumerate(nodes, first) if len(node.calls) < len(messages.fingerprints[at])]
+    return first, kept[first - offset : len(messages) - offset]
+
+
+def _complete(record: Record, joined: Joined, nodes: Sequence[Node], messages: Messages) -> set[int]:
+    """Adds the calls of messages that are new or had lost some. Returns those messages; none that stands is among them."""
+    first, stand = joined.first, len(joined.nodes)
+    lacking = [at for at, node in enumerate(nodes[stand:], first + stand) if len(node.calls) < len(messages.fingerprints[at])]
     for at in lacking:
         calls = nodes[at - first].calls
         for fingerprint, call in list(zip(messages.fingerprints[at], messages.made[at], strict=True))[len(calls) :]:
             calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
-    return first, nodes, set(lacking)
+    return set(lacking)
 
 
-def _unsettled(nodes: Sequence[Node], fresh: int) -> list[int]:
+def _unsettled(joined: Joined, nodes: Sequence[Node], fresh: int) -> list[int]:
     """Calls whose results were not looked at yet: those of new messages, and those without one so far."""
     new = [kept.call for node in nodes[-max(fresh, 1) :] for kept in node.calls]
-    return new + [kept.call for node in nodes for kept in node.calls if kept.result == UNSEEN]
+    unseen = [kept.call for node in nodes[len(joined.nodes) :] for kept in node.calls if kept.result == UNSEEN]
+    return [*new, *unseen, *[call for _, call in joined.unseen]]
 
 
 def _again(messages: Messages, start: int, calls: set[int], others: Sequence[KeptCall | Relapse]) -> set[int]:
