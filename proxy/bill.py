@@ -22,7 +22,7 @@ from proxy.policy import Budgets
 from proxy.prices import Price, unit_cost
 from proxy.purse import Purse, accounts_of
 from proxy.standing import deadline_of, spending_of
-from proxy.state import dump, load
+from proxy.state import load
 from proxy.store import Account, Listing, Opened, Reservation, Settlement, Store, shared
 from proxy.tenants import Quota, Tenant
 
@@ -51,8 +51,7 @@ class Bill:
         self.lease = lease
         self.purse = purse
         self.charge = charge
-        self.record: bytes | None = None  # of a session seen for the first time, where it must be kept
-        self.listing: Listing | None = None
+        self.listing: Listing | None = None  # of a session seen for the first time, that has a record
         self._bills = bills
         self._meter = Meter()
         self._settled: asyncio.Task[None] | None = None
@@ -175,14 +174,14 @@ class Bills:
         guessed = self._family.guess(bill.key, parent)
         opened = await self._reserve(bill, payers, guessed)
         record = load(opened.record, known)
-        line = await self._family.above(self._store, bill.key, parent, record, new=opened.record is None)
+        new = opened.record is None
+        line, _ = await self._family.above(self._store, bill.key, parent, record, new=new)
         if line != guessed:
             await self._commit(bill, _uncounted(bill.purse).nothing(bill.lease))
             bill.lease = self._new_id()
             opened = await self._reserve(bill, payers, line)
-        if opened.record is None and line:
-            record.line = list(line)
-            bill.record, bill.listing = dump(record), Listing(payers.identity.team, payers.identity.session)
+        if new and line:
+            bill.listing = Listing(payers.identity.team, payers.identity.session)
         return opened
 
     async def _reserve(self, bill: Bill, payers: "_Payers", line: Line) -> Opened:
@@ -205,7 +204,7 @@ class Bills:
         self._leases.let_go(settlement.lease)
         try:
             await self._store.commit(
-                bill.key, record=bill.record, version=0, settlements=[settlement], links=[], ttl=self._ttl, listing=bill.listing
+                bill.key, record=None, version=0, settlements=[settlement], links=[], ttl=self._ttl, listing=bill.listing
             )
             self._leases.settled(bill.key, [settlement])
         except StoreUnavailable as error:  # the store's guard sends it later

@@ -22,22 +22,29 @@ class Family:
         self._ttl = ttl
         self._lines: dict[bytes, Line] = {}
 
-    async def above(self, store: Store, session: bytes, parent: bytes | None, record: Record, *, new: bool) -> Line:
-        """Who is above a session: by its record or, where that is new, by its request, which names the parent.
+    async def above(self, store: Store, session: bytes, parent: bytes | None, record: Record, *, new: bool) -> tuple[Line, int]:
+        """Who is above a session: by its record or, where that is new, by its request, which names the parent. Then it is written down at
+        once, since those below it may begin before its first answer has ended; the version of the record, 0 for none of this request's.
 
-        Raises `StoreUnavailable`, and `BadRequest` where more are above it than can be charged; then its record says so.
+        Raises `StoreUnavailable`, and `BadRequest` where more are above it than can be charged.
         """
-        line = await self._first(store, session, parent, record.key) if new else tuple(record.line)
-        if len(line) > MAX_DEPTH:
-            if new:
+        line, version = tuple(record.line), 0
+        if new:
+            line = await self._first(store, session, parent, record.key)
+            if line:
                 known = dump(Record(record.version, record.key, line=list(line[: MAX_DEPTH + 1])))
-                await store.commit(session, record=known, version=0, settlements=[], links=[], ttl=self._ttl)
+                done = await store.commit(session, record=known, version=0, settlements=[], links=[], ttl=self._ttl)
+                if done.conflict:  # another request of the session was first
+                    line = tuple(load(done.record, record.key).line)
+                else:
+                    version = done.version
+        if len(line) > MAX_DEPTH:
             raise BadRequest(
                 f"this session has more than {MAX_DEPTH} sessions above it; name a session further up in 'x-lastcall-parent'",
                 code="lastcall_too_deep",
             )
         self._remember(session, line)
-        return line
+        return line, version
 
     async def _first(self, store: Store, session: bytes, parent: bytes | None, secret_id: int) -> Line:
         if parent is None:

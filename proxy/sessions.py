@@ -244,12 +244,14 @@ class Sessions:
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
         known = session.keys.secret_id()
         record = self._records.load(session.key, opened.record, known)
-        line = await self._family.above(self._store, session.key, parent, record, new=opened.record is None)
+        line, written = await self._family.above(self._store, session.key, parent, record, new=opened.record is None)
         if line != session.line:  # another process has seen this session or its parent before
             await self._release(session)
             session.line, session.lease = line, self._new_id()
             session.opened = opened = await self._reserve(session)
             record = load(opened.record, known)  # others may have written since
+        elif written:
+            session.opened = opened = msgspec.structs.replace(opened, version=written)
         record.line = list(line)
         session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight, note=opened.note)
         session.take(record)

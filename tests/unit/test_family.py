@@ -39,11 +39,17 @@ async def test_what_was_settled_is_not_guessed_again(store: MemoryStore) -> None
     """Another parent named later changes nothing."""
     family = Family(60.0)
     assert family.guess(b"s", b"p") == (b"p",)
-    assert await family.above(store, b"p", b"g", new(), new=True) == (b"g",)
+    assert await family.above(store, b"p", b"g", new(), new=True) == ((b"g",), 1)
     assert family.guess(b"s", b"p") == (b"p", b"g")
     for _ in range(2):
-        assert await family.above(store, b"s", b"p", new(), new=False) == ()
+        assert await family.above(store, b"s", b"p", new(), new=False) == ((), 0)
     assert family.guess(b"s", b"p") == ()
+
+
+async def test_the_first_request_of_a_race_settles_it(store: MemoryStore) -> None:
+    """Whichever process serves it; the other one's record is not taken for its own."""
+    assert await Family(60.0).above(store, b"s", b"p", new(), new=True) == ((b"p",), 1)
+    assert await Family(60.0).above(store, b"s", b"q", new(), new=True) == ((b"p",), 0)
 
 
 async def test_what_is_remembered_is_bounded(store: MemoryStore) -> None:
@@ -58,7 +64,8 @@ async def test_a_line_has_an_end(store: MemoryStore) -> None:
     """More cannot be charged, and less would be a way around a budget: what is further down is refused, in every process, from then on."""
     family = Family(60.0)
     for depth in range(MAX_DEPTH):
-        assert len(await family.above(store, b"s%d" % (depth + 1), b"s%d" % depth, new(), new=True)) == depth + 1
+        line, _ = await family.above(store, b"s%d" % (depth + 1), b"s%d" % depth, new(), new=True)
+        assert len(line) == depth + 1
     for session, parent in ((b"s9", b"s8"), (b"s10", b"s9"), (b"s11", b"s10")):
         with pytest.raises(BadRequest, match="more than 8 sessions above it; name a session further up in 'x-lastcall-parent'"):
             await family.above(store, session, parent, new(), new=True)

@@ -326,6 +326,28 @@ async def test_tools_of_forgotten_secrets_are_let_go() -> None:
     assert 1 <= len(world.sessions._prints) <= 9
 
 
+async def test_who_stands_above_a_session_is_known_before_its_first_answer_is() -> None:
+    """To every process: a child that begins meanwhile spends from all of them, and nothing of either is lost."""
+    world = World()
+    root, child, grandchild = [
+        Identity("key", name, "header", None, False, Tighten(), parent=parent)
+        for name, parent in (("root", None), ("child", "root"), ("grandchild", "child"))
+    ]
+    first = await world.sessions.open(root, CHAT.parse(request(FIRST)), ENOUGH)
+    below = await world.sessions.open(child, CHAT.parse(request(FIRST)), ENOUGH)  # both are still under way
+    elsewhere = world.process()
+    last = await elsewhere.open(grandchild, CHAT.parse(request(FIRST)), ENOUGH)
+    same = await world.process().open(grandchild, CHAT.parse(request(FIRST)), ENOUGH)
+    await world.commit(last, calls(LS), sessions=elsewhere)
+    await world.commit(below, says("done"))
+
+    assert (first.line, below.line) == ((), (first.key,))
+    assert last.line == same.line == (below.key, first.key)
+    kept = [load(world.entry(one).record, one.keys.secret_id()) for one in (below, last)]
+    assert [len(record.lanes) for record in kept] == [1, 1]
+    assert [tuple(record.line) for record in kept] == [below.line, last.line]
+
+
 async def test_nothing_is_lost_that_is_written_while_a_session_is_asked_for_again() -> None:
     """A process that has not seen whose child a session is asks twice; what another wrote in between is in what it goes on from."""
     world = World()
