@@ -15,6 +15,8 @@ ATTACHMENT_TOKENS = 16_384  # a picture at most, in bytes or by reference (gpt-4
 _USUAL_ATTACHMENT = 1_024  # a picture, where a provider reports no usage
 BYTES_PER_TOKEN = 4  # English text and code, where a provider reports no usage
 
+SEARCH = "web_search"  # what providers call their search of the web
+
 NOTICE_AT = 0.8  # the used share of a budget at which the model is told
 
 REASONS = {
@@ -76,6 +78,8 @@ def clamp(request: Request, granted: int | None, wanted: int) -> int | None:
 def usage_of(answer: Answer, request: Request) -> tuple[Usage, bool]:
     """The call's usage and whether it had to be estimated: from text sizes, when the provider reported none."""
     if answer.usage is not None:
+        if request.searched and not answer.usage.searches:
+            return msgspec.structs.replace(answer.usage, searches=len(answer.choices)), False
         return answer.usage, False
     written = sum(
         len(choice.text.encode("utf-8", "surrogatepass"))
@@ -83,4 +87,5 @@ def usage_of(answer: Answer, request: Request) -> tuple[Usage, bool]:
         for choice in answer.choices
     )
     read = -(-request.text_bytes // BYTES_PER_TOKEN) + request.attachments * _USUAL_ATTACHMENT
-    return Usage(read, -(-written // BYTES_PER_TOKEN)), True
+    searches = len(answer.choices) if request.searched else sum(call.name == SEARCH for choice in answer.choices for call in choice.hosted)
+    return Usage(read, -(-written // BYTES_PER_TOKEN), searches=searches), True

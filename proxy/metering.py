@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from proxy.budgets import ATTACHMENT_TOKENS, BYTES_PER_TOKEN, LARGEST_OUTPUT, TEMPLATE_TOKENS, Estimate
-from proxy.dialects import chat_answer, responses_answer
+from proxy.dialects import chat_answer, messages_answer, responses_answer
 from proxy.dialects.raw_json import FIELDS, UNREADABLE, plain, present, read, text, whole
 from proxy.models import Usage
 from proxy.prices import Amounts
@@ -28,7 +28,9 @@ _LONGEST_FILM, _USUAL_FILM = 20, 4  # seconds, where a request does not say
 _MOST_ASKED = 1 << 40  # tokens: no request means more, and sums stay whole numbers everywhere
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-_BATCH = re.compile(r"/batches/[^/]+")
+_SHOWN = re.compile(r"/(?:batches|fine_tuning/jobs)/[^/]+")
+_RESULTS = re.compile(r"/messages/batches/([^/]+)/results")
+_LONGEST_LINE = 1 << 25  # bytes of a batch's results that are looked at as one
 _FREE = re.compile(r".*/(?:count_tokens|input_tokens|cancel)", re.DOTALL)
 _STORED = re.compile(r"/(?:files|uploads|batches|messages/batches|vector_stores|containers|fine_tuning)(?:/.*)?", re.DOTALL)
 # A field's name, and its value behind at most eight more headers: however often a body repeats its beginning, reading stays linear.
@@ -85,7 +87,13 @@ def is_charged(method: str, path: str) -> bool:
 
 def shows_work(method: str, path: str) -> bool:
     """Whether an answer shows work that the provider did while nobody waited for it, and what it came to."""
-    return method == "GET" and _BATCH.fullmatch(path) is not None
+    return method == "GET" and _SHOWN.fullmatch(path) is not None
+
+
+def shows_results(method: str, path: str) -> str | None:
+    """The batch whose results an answer holds, a line for each request with what it came to; None for any other."""
+    found = _RESULTS.fullmatch(path) if method == "GET" else None
+    return None if found is None else found[1]
 
 
 def is_stored(path: str) -> bool:
@@ -192,30 +200,87 @@ def _prompts(prompt: bytes) -> int:
 
 
 class Work(msgspec.Struct, gc=False):
-    """What a provider says of a batch. id: its name of it; usage: as it stands there, of all of its lines."""
+    """What a provider says of a batch, or of a training. id: its name of it; usage: as it stands there, of all of its lines."""
 
     id: str = ""
     status: str = ""
     model: str = ""
     usage: msgspec.Raw = msgspec.Raw()
+    trained_tokens: Any = None
 
     @property
     def spent(self) -> Usage | None:
-        """What the work came to, in the rates of batches; None while it goes on, and where nothing is said of it."""
+        """What the work came to, a batch in the rates of batches; None while it goes on, and where nothing is said of it."""
+        trained = whole(self.trained_tokens) if self.id and self.status in _ENDED else None
+        if trained:
+            return Usage(trained, trained_tokens=trained)
         usage = _usage(bytes(self.usage), "batch") if self.id and self.status in _ENDED else None
         return usage if usage is not None and usage.input_tokens + usage.output_tokens else None
 
 
-_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_ENDED = frozenset({"completed", "succeeded", "failed", "expired", "cancelled"})
 _WORK = msgspec.json.Decoder(Work)
 
 
 def work_of(body: bytes) -> Work:
-    """The batch that an answer shows; an empty one for any other answer."""
+    """The batch or training that an answer shows; an empty one for any other answer."""
     try:
         return read(_WORK, body)
     except (*UNREADABLE, UnicodeDecodeError):
         return Work()
+
+
+class _Answered(msgspec.Struct, frozen=True, gc=False):
+    model: str = ""
+    usage: msgspec.Raw = msgspec.Raw()
+
+
+class _Outcome(msgspec.Struct, frozen=True, gc=False):
+    message: _Answered = _Answered()
+
+
+class _ResultLine(msgspec.Struct, gc=False):
+    result: _Outcome = _Outcome()
+
+
+_RESULT_LINE = msgspec.json.Decoder(_ResultLine)
+
+
+class Results:
+    """Reads the results of a batch of the messages API as they pass: lines of JSON, in pieces of any size. Never raises on any bytes.
+
+    spent: what they came to by model, so far.
+    """
+
+    def __init__(self) -> None:
+        self.spent: dict[str, Usage] = {}
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Reads the next piece; b"" is the end."""
+        self._rest += data
+        if data and b"\n" not in data:
+            if len(self._rest) > _LONGEST_LINE:
+                self._rest.clear()
+            return
+        lines = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(lines.pop() if data else b"")
+        for line in lines:
+            self._add(line)
+
+    def _add(self, line: bytes) -> None:
+        try:
+            answered = read(_RESULT_LINE, line).result.message
+        except (*UNREADABLE, UnicodeDecodeError):
+            return
+        usage = messages_answer.read_usage(bytes(answered.usage))
+        if usage is not None:
+            before = self.spent.get(answered.model, Usage())
+            whole_so_far = {name: getattr(before, name) + getattr(usage, name) for name in _COUNTED}
+            self.spent[answered.model] = Usage(**whole_so_far, tier="batch")
+
+
+_COUNTED = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens", "kept_tokens", "searches")
 
 
 _IN_OBJECT = re.compile(rb'["{}\[\]:,\n]')

@@ -126,7 +126,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     is new. conversation: it is a conversation, which the answer joins. kept: the upstream keeps the answer, so that a request may go on
     from it. hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
     attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
-    tier: the service tier that it asks for, "" without a wish. refers: to what its history only names.
+    tier: the service tier that it asks for, "" without a wish. searches: of the web, that it lets the provider make at most, as far as it
+    says; searched: its answers do not say that one was made, and each makes one. refers: to what its history only names.
     elements: of the body's list that the items were read from. groundwork: see there; of no meaning for what the request says.
     """
 
@@ -147,6 +148,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     conversation: bool = False
     kept: bool = False
     tier: str = ""
+    searches: int = 0
+    searched: bool = False
     refers: tuple[Reference, ...] = ()
     elements: int = 0
     groundwork: Groundwork = msgspec.field(default_factory=Groundwork)
@@ -213,6 +216,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     """Tokens of one upstream call. input_tokens: all that was read, whatever a provider calls its input; cached and written (to the
     provider's cache, which costs more) are disjoint parts of it, kept ⊆ written those that stay there for an hour. reasoning ⊆ output.
     audio_…, image_…: parts of their side that are sound and pictures. tier: the service tier that it was served in, "" where nobody says.
+    searches: of the web, made by the provider. trained_tokens: the part of the input that a model was trained with.
     """
 
     input_tokens: int = 0
@@ -226,6 +230,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     image_input: int = 0
     image_output: int = 0
     tier: str = ""
+    searches: int = 0
+    trained_tokens: int = 0
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):

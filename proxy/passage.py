@@ -20,8 +20,8 @@ from proxy.exchange import Setting, Way
 from proxy.exchange.closing import JSON, NO_RETRY, retry_after
 from proxy.identity import Identity, Tighten, identify
 from proxy.leases import WHATEVER_COMES
-from proxy.metering import charge_of, is_charged, is_stored, models_named, shows_work, work_of
-from proxy.models import Action, Allowance, Answer, Notice, Reason
+from proxy.metering import Results, Work, charge_of, is_charged, is_stored, models_named, shows_results, shows_work, work_of
+from proxy.models import Action, Allowance, Answer, Notice, Reason, Usage
 from proxy.nudge import stopped_message, why_budget
 from proxy.policy import Mode
 from proxy.purse import check_priced
@@ -132,8 +132,7 @@ class Passage:
         if self._method == "GET" and body is None and _KEPT_ANSWER.fullmatch(path) and b"stream=" not in self._query:
             await self._kept(way, tenant)
             return
-        if tenant.name and tenant.other_endpoints is OtherEndpoints.CHARGE and shows_work(self._method, path):
-            await self._worked(way, tenant)
+        if tenant.name and tenant.other_endpoints is OtherEndpoints.CHARGE and await self._shown(way, tenant, path):
             return
         fields = client.fields
         if metered:  # the answer is read, and the body was decoded
@@ -304,15 +303,46 @@ class Passage:
                 await self._set.sessions.learn(identity, policy, [answer.id, *hints.values()], answer)
             await client.whole(response.status, response.headers, body)
 
+    async def _shown(self, way: Way, tenant: Tenant, path: str) -> bool:
+        """Whether the answer shows what was done while nobody waited for it; then it is given, and the work paid."""
+        if shows_work(self._method, path):
+            await self._worked(way, tenant)
+        elif (batch := shows_results(self._method, path)) is not None:
+            await self._results(way, tenant, batch)
+        else:
+            return False
+        return True
+
     async def _worked(self, way: Way, tenant: Tenant) -> None:
-        """A batch: what it came to is paid when it is first seen to have ended, and cannot be refused any more."""
+        """A batch or training: what it came to is paid when it is first seen to have ended, and cannot be refused any more."""
         async with self._client:
             response, body = await self._whole(way)
             work = work_of(body)
             if response.status == 200 and (usage := work.spent) is not None:
-                price, quota = tenant.price(work.model, way.name), tenant.quota(self._set.wall())
-                self._bill = await self._set.bills.once(tenant, quota, price, work, usage)
+                await self._pay_once(way, tenant, work, usage)
             await self._client.whole(response.status, response.headers, body)
+
+    async def _results(self, way: Way, tenant: Tenant, batch: str) -> None:
+        """Of a batch that does not say itself what it came to: paid when they are first read to their end."""
+        client, results = self._client, Results()
+        async with client:
+            response = await way.upstream.send(self._method, self._path, self._query, client.fields, None, plain=True)
+            self._status = response.status
+            try:
+                await client.start(response.status, response.headers)
+                async for chunk in response.chunks():
+                    results.feed(chunk)
+                    await client.write(chunk)
+            finally:
+                response.close()
+            results.feed(b"")
+            for model, usage in results.spent.items() if response.status == 200 else ():
+                await self._pay_once(way, tenant, Work(f"{batch} {model}", model=model), usage)
+            await client.write(b"", more=False)
+
+    async def _pay_once(self, way: Way, tenant: Tenant, work: Work, usage: Usage) -> None:
+        price, quota = tenant.price(work.model, way.name), tenant.quota(self._set.wall())
+        self._bill = await self._set.bills.once(tenant, quota, price, work, usage)
 
     async def _whole(self, way: Way) -> tuple[Response, bytes]:
         """The answer to a request without a body, and its bytes."""

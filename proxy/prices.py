@@ -6,7 +6,7 @@ the bill. Zero is a price; a model that nobody prices has none, which is somethi
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
@@ -54,12 +54,15 @@ class Rates(msgspec.Struct, frozen=True, gc=False):
 
 
 class Units(msgspec.Struct, frozen=True, gc=False):
-    """Pico-dollars for what is not counted in tokens: a call, a picture made, a second of sound or film, a character to be spoken."""
+    """Pico-dollars for what is not counted in tokens: a call, a picture made, a second of sound or film, a character to be spoken, a search
+    of the web that the provider makes while it answers. training: of a token that a model is trained with, 0 where nobody says."""
 
     call: int = 0
     picture: int = 0
     second: int = 0
     character: int = 0
+    search: int = 0
+    training: int = 0
 
 
 class Amounts(msgspec.Struct, frozen=True, gc=False):
@@ -118,7 +121,7 @@ def rates_of(
 
 
 def cost(price: Price, usage: Usage) -> int:
-    """What the tokens of a call cost, in nano-dollars, rounded up."""
+    """What the tokens of a call cost, and its searches, in nano-dollars, rounded up."""
     rates = price.in_tier(usage.tier).at(usage.input_tokens)
     plain = max(usage.input_tokens - usage.cached_tokens - usage.written_tokens, 0)
     told = max(usage.output_tokens - usage.reasoning_tokens, 0)
@@ -130,7 +133,16 @@ def cost(price: Price, usage: Usage) -> int:
         paid += _beyond(plain, rates.input, (usage.audio_input, rates.audio_input), (usage.image_input, rates.image_input))
     if usage.audio_output or usage.image_output:
         paid += _beyond(told, rates.output, (usage.audio_output, rates.audio_output), (usage.image_output, rates.image_output))
+    if usage.trained_tokens and price.units.training:
+        paid += usage.trained_tokens * (price.units.training - rates.input)
+    if usage.searches:
+        paid += usage.searches * price.units.search
     return -(-paid // _PICO_PER_NANO)
+
+
+def search_cost(price: Price, searches: int) -> int:
+    """What so many searches cost, in nano-dollars, rounded up."""
+    return -(-searches * price.units.search // _PICO_PER_NANO)
 
 
 def _beyond(tokens: int, rate: int, *parts: tuple[int, int]) -> int:
@@ -228,7 +240,12 @@ def _stated(price: PriceConfig) -> Price:
             kept=rate(price.cache_write_1h),
             reasoning=rate(price.reasoning),
         ),
-        units=Units(picture=pico(price.image or 0), second=pico(price.second or 0)),
+        units=Units(
+            picture=pico(price.image or 0),
+            second=pico(price.second or 0),
+            search=pico(price.search or 0),
+            training=rate(price.training) or 0,
+        ),
     )
 
 
@@ -302,16 +319,20 @@ def _rates(entry: dict[str, Any], step: str, tier: str) -> Rates | None:
 def _units(entry: dict[str, Any]) -> Units:
     """What an entry costs beside its tokens, for the kinds of model that are paid so. One amount may stand under either side's name."""
     mode = entry.get("mode")
+    searched = entry.get("search_context_cost_per_query")
+
+    def dearest(values: Iterable[object]) -> int:
+        return max([pico(value) for value in values if isinstance(value, int | float) and 0 <= value < _DEAREST_UNIT], default=0)
 
     def rate(*names: str) -> int:
-        values = [entry.get(name) for name in names]
-        return max([pico(value) for value in values if isinstance(value, int | float) and 0 <= value < _DEAREST_UNIT], default=0)
+        return dearest([entry.get(name) for name in names])
 
     return Units(
         call=rate("input_cost_per_query", "input_cost_per_request") if mode in _ASKED else 0,
         picture=rate("input_cost_per_image", "output_cost_per_image") if mode in _DRAWING else 0,
         second=rate("input_cost_per_second", "output_cost_per_second", "output_cost_per_video_per_second") if mode in _SOUNDING else 0,
         character=rate("input_cost_per_character") if mode == "audio_speech" else 0,
+        search=dearest(searched.values()) if isinstance(searched, dict) else 0,  # of low, medium and high
     )
 
 

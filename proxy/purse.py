@@ -9,7 +9,7 @@ from proxy.errors import BadRequest
 from proxy.identity import Identity, Tighten
 from proxy.models import Request, Usage
 from proxy.policy import Budgets, Policy, Unpriced
-from proxy.prices import Price, bounds, cost
+from proxy.prices import Price, bounds, cost, search_cost
 from proxy.store import Account, Ceiling, Reservation, Settlement, Unit
 from proxy.tenants import Quota
 
@@ -43,7 +43,8 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         bound = estimate(request, limit)
         if past:
             bound = msgspec.structs.replace(bound, attached=bound.attached + past)
-        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten, tier=request.tier, patient=patient)
+        beside = search_cost(self.price, request.searches) if request.searches and self.price is not None else 0
+        return self.holding(lease, tag, bound, request.text_bytes, budgets, tighten, tier=request.tier, patient=patient, beside=beside)
 
     def holding(
         self,
@@ -60,12 +61,10 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
     ) -> Reservation:
         """The same for bounds that are known. body_bytes: as in `store.Reservation`. tier: the service tier that is asked for.
 
-        beside: nano-dollars for what is paid beside tokens: held as if the input cost so much more.
+        beside: nano-dollars for what is paid beside tokens.
         """
         read = bound.input_bound + bound.attached
         most = (0, 0) if self.price is None else bounds(self.price, read, tier)
-        if beside:
-            most = most[0] - (-beside * 1000 // read), most[1]
         return Reservation(  # by place: so many names would cost more than all the rest here
             lease,
             tag,
@@ -85,6 +84,8 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
             most[1],
             self.accounts,
             patient,
+            False,
+            beside,
         )
 
     def settlement(self, lease: str, usage: Usage, *, completed: bool, body_bytes: int, beside: int = 0) -> Settlement:

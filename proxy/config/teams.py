@@ -90,6 +90,10 @@ class PriceConfig(Section):
     """A picture made, where its answer reports no tokens; null: nothing."""
     second: Rate | None = None
     """A second of sound or film, likewise."""
+    search: Rate | None = None
+    """A search of the web that the provider makes while it answers. Null: nothing."""
+    training: Rate | None = None
+    """Tokens that a model is trained with. Null: as input."""
 
     @field_validator("input", "output", "cached", "cache_write", "cache_write_1h", "reasoning")
     @classmethod

@@ -24,6 +24,7 @@ from proxy.dialects.raw_json import (
     text,
     whole,
 )
+from proxy.dialects.searches import searches_in
 from proxy.models import Answer, Choice, Notice, Usage
 
 
@@ -106,6 +107,7 @@ def read_usage(raw: bytes, tier: object = None) -> Usage | None:
         image_input=whole(of_input.get("image_tokens")) or 0,
         image_output=whole(of_output.get("image_tokens")) or 0,
         tier=text(tier) or text(usage.get("service_tier")) or "",
+        searches=searches_in(usage) or whole(usage.get("num_search_queries")) or whole(of_input.get("web_search_requests")) or 0,
     )
 
 

@@ -63,6 +63,7 @@ class _Body(Hinted, kw_only=True, gc=False):
     n: Raw = Raw()
     max_completion_tokens: Raw = Raw()
     max_tokens: Raw = Raw()
+    web_search_options: Raw = Raw()
 
 
 class _UsualMessage(Struct, gc=False):
@@ -105,6 +106,7 @@ _FUNCTIONS = Shape(Function)
 def parse_request(body: bytes) -> Request:
     """Reads a request. Raises `BadRequest` on bytes that are not one."""
     wire = read_body(body, _USUAL_BODY, _BODY, "messages")
+    choices, searched = min(whole(plain(wire.n)) or 1, MOST_CHOICES), present(wire.web_search_options)
     items = _usual_items(wire.messages) if isinstance(wire, _UsualBody) else tuple([_item(message) for message in wire.messages])
     attachments, picture_bytes = _attached(items)
     return Request(
@@ -116,10 +118,12 @@ def parse_request(body: bytes) -> Request:
         tools_off=plain(wire.tool_choice) == "none" or plain(wire.function_call) == "none",
         stream=flag(plain(wire.stream)),
         wants_usage=flag(_STREAM_OPTIONS.one(wire.stream_options).include_usage),
-        choices=min(whole(plain(wire.n)) or 1, MOST_CHOICES),
+        choices=choices,
         max_output=_output_limit(wire),
         hints=hints_of(wire),
         tier=tier_of(wire),
+        searches=choices if searched else 0,
+        searched=searched,
         attachments=attachments,
         picture_bytes=picture_bytes,
         elements=len(wire.messages),

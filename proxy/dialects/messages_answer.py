@@ -9,6 +9,7 @@ from msgspec.json import Decoder
 from proxy.dialects import notice as lastcall
 from proxy.dialects.messages_blocks import BLOCKS, CALL, HOSTED, THINKING, call_of, calls_of, joined_texts
 from proxy.dialects.raw_json import FIELDS, UNREADABLE, Shape, list_of, object_of, plain, present, quoted, raw_list, read, text, whole
+from proxy.dialects.searches import searches_in
 from proxy.models import Answer, Choice, Notice, Usage
 
 TEXT = "text"
@@ -57,6 +58,7 @@ def read_usage(raw: bytes, before: Usage | None = None) -> Usage | None:
         written,
         known.kept_tokens if kept is None else min(kept, written),
         tier=text(usage.get("service_tier")) or known.tier,
+        searches=max(known.searches, searches_in(usage)),
     )
 
 

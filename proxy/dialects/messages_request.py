@@ -30,6 +30,7 @@ from proxy.dialects.raw_json import (
     text,
     whole,
 )
+from proxy.dialects.searches import most_searches
 from proxy.errors import BadRequest
 from proxy.models import HOSTED, Edits, Insert, Item, Request, Role
 
@@ -102,6 +103,7 @@ def parse_request(body: bytes) -> Request:
         max_output=whole(plain(wire.max_tokens)) or None,
         hints=hints_of(wire),
         tier=tier_of(wire),
+        searches=most_searches(bytes(wire.tools)),
         attachments=len(attached),
         picture_bytes=_picture_bytes(attached),
         elements=len(wire.messages),

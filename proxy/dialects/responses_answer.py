@@ -10,6 +10,7 @@ from proxy.dialects import notice as lastcall
 from proxy.dialects.raw_json import FIELDS, UNREADABLE, Shape, list_of, object_of, plain, present, raw_list, read, text, whole
 from proxy.dialects.responses_items import ITEMS, MESSAGE, REASONING, WireItem, call_of, hosted_call, joined_texts, kind_of, texts_of
 from proxy.dialects.responses_render import message_item
+from proxy.dialects.searches import with_searches
 from proxy.models import Answer, Choice, Head, Notice, Usage
 
 
@@ -107,9 +108,10 @@ def read_answer(body: bytes) -> Answer:
     except UNREADABLE:
         return Answer()
     answered = bytes(wire.output).startswith(b"[")
+    choices = (choice_of(ITEMS.many(wire.output), finish_of(wire)),) if answered else ()
     return Answer(
-        choices=(choice_of(ITEMS.many(wire.output), finish_of(wire)),) if answered else (),
-        usage=read_usage(wire.usage, wire.service_tier),
+        choices=choices,
+        usage=with_searches(read_usage(wire.usage, wire.service_tier), choices),
         id=text(wire.id),
         model=text(wire.model),
         created=created_of(wire),

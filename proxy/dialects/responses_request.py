@@ -46,6 +46,7 @@ from proxy.dialects.responses_items import (
     referred,
     result_of,
 )
+from proxy.dialects.searches import most_searches
 from proxy.errors import BadRequest
 from proxy.models import HOSTED, Edits, Insert, Item, Reference, Request, Role, ToolCall
 
@@ -65,6 +66,7 @@ class _Body(Hinted, kw_only=True, gc=False):
     tool_choice: Raw = Raw()
     stream: Raw = Raw()
     max_output_tokens: Raw = Raw()
+    max_tool_calls: Raw = Raw()
     previous_response_id: Raw = Raw()
     store: Raw = Raw()
 
@@ -125,6 +127,7 @@ def parse_request(body: bytes) -> Request:
         goes_on_from=previous or hints.get("conversation"),
         conversation=previous is None and "conversation" in hints,
         tier=tier_of(wire),
+        searches=most_searches(bytes(wire.tools), whole(plain(wire.max_tool_calls))),
         kept=plain(wire.store) is not False or (previous is None and "conversation" in hints),
     )
 

@@ -17,6 +17,7 @@ from proxy.dialects.raw_json import FIELDS, UNREADABLE, members_of, object_of, p
 from proxy.dialects.responses_answer import BODIES, Body, choice_of, created_of, finish_of, places_without, pruned_output, read_usage
 from proxy.dialects.responses_items import ITEMS, MESSAGE, WireItem, call_of, kind_of, list_in, texts_of
 from proxy.dialects.responses_render import Events, Part, Shown, Standing, stream_end
+from proxy.dialects.searches import with_searches
 from proxy.models import Answer, Head, Notice, Usage
 
 RESPONSE = b'"output"'  # a member of the response that every last event carries; those that open a stream carry one too
@@ -142,9 +143,10 @@ class ResponsesReader:
 
     def answer(self) -> Answer:
         drafts = self._in_order()
+        choices = (choice_of([draft.filled() for draft in drafts], self._finish),) if self._id or drafts or self._done else ()
         return Answer(
-            choices=(choice_of([draft.filled() for draft in drafts], self._finish),) if self._id or drafts or self._done else (),
-            usage=self._usage,
+            choices=choices,
+            usage=with_searches(self._usage, choices),
             id=self._id,
             model=self._model,
             created=self._created,

@@ -210,7 +210,7 @@ class Book:
         output = min([one.fits for one in asked if one.rate and one.fits is not None], default=None) if asked else None
         granted = wanted.output if output is None else output
         standings, last = _granted(asked, granted, wanted.floor, place) if asked else ((), None)
-        cost = priced(bound, wanted.input_price) + priced(granted, wanted.output_price)
+        cost = priced(bound, wanted.input_price) + priced(granted, wanted.output_price) + wanted.beside
         lease = Lease(now + wanted.expires_in, wanted.tag if account is None else None, Hold(wanted.steps, bound, granted, cost))
         if self.windows:
             lease.windows = windows_of(ceilings)

@@ -110,8 +110,11 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
 
     ceilings, deadline: the limits of the session by its policy; deadline in seconds after its first request. tighten,
     tighten_deadline: limits the request's headers ask for; they only ever lower, and stay for the session. steps: 1, or 0 for a call
-    that is no step of the agent's (a title, a token count). input_price, output_price: pico-dollars a token may cost at most. accounts:
-    what else pays, each once, in the order in which they are asked.
+    that is no step of the agent's (a title, a token count). input_price, output_price: pico-dollars a token may cost at most; beside:
+    nano-dollars for what is paid beside tokens. accounts: what else pays, each once, in the order in which they are asked.
+
+    patient: it can be asked again later, so that it is refused for now rather than granted less output than `modest` where only what
+    other calls hold is in the way of that much. again: a lease that ran out; a ledger that has settled it since holds nothing for it.
     """
 
     lease: str
@@ -133,6 +136,7 @@ class Reservation(msgspec.Struct, frozen=True, gc=False):
     accounts: tuple[Account, ...] = ()
     patient: bool = False
     again: bool = False
+    beside: int = 0
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False):

@@ -84,7 +84,7 @@ def demand(unit: Unit, wanted: Reservation, bound: int) -> tuple[int, int]:
     if unit is _TOKENS:
         return bound, PICO
     if unit is _COST:
-        return priced(bound, wanted.input_price), wanted.output_price
+        return priced(bound, wanted.input_price) + wanted.beside, wanted.output_price
     return (bound, 0) if unit is _INPUT else (0, PICO)
 
 

@@ -245,6 +245,7 @@ def _call(wanted: Reservation, tag: Field) -> Command:
         wanted.output_price,
         wanted.expires_in,
         b"patient" if wanted.patient else b"again" if wanted.again else b"",
+        wanted.beside,
     )
 
 

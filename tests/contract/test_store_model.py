@@ -119,7 +119,7 @@ def free(wanted: Reservation, unit: Unit) -> bool:
 
 def held_by(wanted: Reservation) -> Amounts:
     read, written = wanted.input_bound + wanted.attached, wanted.output
-    cost = -(-read * wanted.input_price // 1000) - (-written * wanted.output_price // 1000)
+    cost = -(-read * wanted.input_price // 1000) - (-written * wanted.output_price // 1000) + wanted.beside
     return amounts(wanted.steps, read, written, cost)
 
 
@@ -159,6 +159,7 @@ def _calls(draw: st.DrawFn) -> tuple[bytes, Reservation]:
         steps=draw(st.sampled_from([1, 1, 0])),
         input_price=draw(st.sampled_from([0, 900, 1700])),
         output_price=draw(st.sampled_from([0, 1100])),
+        beside=draw(st.sampled_from([0, 0, 500])),
         accounts=draw(_accounts),
     )
     return draw(st.sampled_from(SESSIONS)), wanted

@@ -1,5 +1,6 @@
 """What a call may cost before it is made, and what it cost when nobody says."""
 
+import msgspec
 import pytest
 
 from proxy.budgets import (
@@ -31,6 +32,16 @@ def test_a_picture_costs_what_it_may_cost_and_not_its_bytes() -> None:
     made = estimate(request, None)
     assert (made.input_bound, made.attached) == (1_000 + TEMPLATE_TOKENS, 3 * ATTACHMENT_TOKENS)
     assert usage_of(Answer(), request) == (Usage(250 + 3 * 1_024, 0), True)
+
+
+def test_searches_of_the_web_are_counted_where_nobody_reports_them() -> None:
+    """Those that an answer shows; one for each answer to a request that asks for one of a model which says nothing of it."""
+    found = Choice("it is so", hosted=(ToolCall(None, "web_search", "{}"), ToolCall(None, "wiki", "{}")))
+    searched = msgspec.structs.replace(asked(), searched=True)
+    assert usage_of(Answer((found,)), asked())[0].searches == 1
+    assert usage_of(Answer((Choice("a"), Choice("b"))), searched)[0].searches == 2
+    assert usage_of(Answer((Choice("a"),), Usage(5, 2)), searched) == (Usage(5, 2, searches=1), False)
+    assert usage_of(Answer((Choice("a"),), Usage(5, 2, searches=4)), searched) == (Usage(5, 2, searches=4), False)
 
 
 @pytest.mark.parametrize(

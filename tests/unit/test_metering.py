@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.budgets import LARGEST_OUTPUT, TEMPLATE_TOKENS
-from proxy.metering import LEAST_TOKENS, UNREPORTED_TOKENS, Meter, charge_of, cost_of, is_charged, is_stored, models_named
+from proxy.metering import LEAST_TOKENS, UNREPORTED_TOKENS, Meter, Results, charge_of, cost_of, is_charged, is_stored, models_named
 from proxy.models import Usage
 
 
@@ -204,3 +204,23 @@ def test_a_form_is_read_in_linear_time(piece: bytes) -> None:
 def test_a_form_whose_field_names_are_odd_cannot_be_told(name: bytes) -> None:
     """They may mean anything."""
     assert models_named(b"Content-Disposition: form-data; " + name + b"\r\n\r\na\r\n", "multipart/form-data; boundary=x") is None
+
+
+def test_results_of_a_batch_are_read_in_any_pieces() -> None:
+    """A line that is too long for any answer is left out, and what is no line of results."""
+    line = b'{"result": {"message": {"model": "m", "usage": {"input_tokens": 3, "output_tokens": 1}}}}'
+    for size in (1, 7, 10_000):
+        results, data = Results(), b"\n".join([line, b"[]", b'{"result": {"message": {"model": "m"}}}', line])
+        for start in range(0, len(data), size):
+            results.feed(data[start : start + size])
+        results.feed(b"")
+        assert results.spent == {"m": Usage(6, 2, tier="batch")}
+
+
+def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded."""
+    monkeypatch.setattr("proxy.metering._LONGEST_LINE", 100)
+    results = Results()
+    for _ in range(50):
+        results.feed(b"x" * 10)
+    assert len(results._rest) <= 100

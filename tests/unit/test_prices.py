@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.config import PriceConfig
 from proxy.models import Usage
-from proxy.prices import Amounts, Price, Prices, Rates, Units, bounds, cost, nano, pico, rates_of, read_list, stated, unit_cost
+from proxy.prices import Amounts, Price, Prices, Rates, Units, bounds, cost, nano, pico, rates_of, read_list, search_cost, stated, unit_cost
 
 CHEAP = Price(rates_of(1, 2))
 DEAR = Price(rates_of(10, 20))
@@ -136,6 +136,26 @@ def test_pictures_have_the_price_of_their_size() -> None:
 def test_what_is_not_stated_costs_what_its_side_does() -> None:
     """So that nothing is free for want of a number."""
     assert rates_of(3, 15) == Rates(3, 15, 3, 3, 3, 15, 3, 15, 3, 15, 3, 15)
+
+
+def test_searches_of_the_web_are_paid_by_the_piece() -> None:
+    """In whatever tier the tokens were served; the list's by the dearest of their sizes."""
+    sizes = {"search_context_size_low": 0.005, "search_context_size_medium": 0.008, "search_context_size_high": 0.014}
+    entry = {"input_cost_per_token": 1e-6, "output_cost_per_token": 0, "input_cost_per_token_flex": 5e-7}
+    listed = read_list(json.dumps({"sonar": entry | {"search_context_cost_per_query": sizes}, "plain": entry}).encode())
+    own = stated({"m": PriceConfig(input=1, output=0, search=0.01)})
+
+    assert cost(listed["sonar"], Usage(1_000, searches=2)) == 1_000_000 + 2 * 14_000_000
+    assert cost(listed["sonar"], Usage(1_000, searches=2, tier="flex")) == 500_000 + 2 * 14_000_000
+    assert cost(listed["plain"], Usage(1_000, searches=2)) == 1_000_000
+    assert (cost(own["m"], Usage(searches=3)), search_cost(own["m"], 3)) == (30_000_000, 30_000_000)
+
+
+def test_a_training_has_a_price_of_its_own() -> None:
+    """Where one is stated; else at least that of input."""
+    own = stated({"m": PriceConfig(input=1, output=0, training=25), "n": PriceConfig(input=1, output=0)})
+    trained = Usage(1_000, trained_tokens=1_000)
+    assert [cost(own[model], trained) for model in ("m", "n")] == [25_000_000, 1_000_000]
 
 
 def test_a_cost_is_rounded_up() -> None:

@@ -6,7 +6,7 @@ from proxy.budgets import TEMPLATE_TOKENS, Estimate
 from proxy.identity import Identity, Tighten
 from proxy.models import Request, Usage
 from proxy.policy import Budgets
-from proxy.prices import Price, rates_of
+from proxy.prices import Price, Units, rates_of
 from proxy.purse import LEASE_SECONDS, Purse, accounts_of, ceilings_of
 from proxy.store import Account, Ceiling, Settlement, Unit
 from proxy.tenants import Cap, Quota
@@ -45,10 +45,12 @@ def test_the_tier_that_is_asked_for_is_held() -> None:
 
 
 def test_what_is_paid_beside_tokens_is_held_whole() -> None:
-    """A ledger knows tokens alone: the input counts for so much more."""
-    asked = Purse(Price(rates_of(1_000, 0))).holding("l", 0, Estimate(300, 7, 0, 0, 0), 0, beside=1_000_001)
-    assert -(-307 * asked.input_price // 1000) >= 307 + 1_000_001
-    assert asked.input_price - 1_000 < 1_000_001 * 1000 / 307 + 1
+    """However little a session's bodies come to; the searches that a request names among it."""
+    purse = Purse(Price(rates_of(1_000, 0), units=Units(search=10_000_000)))
+    asked = purse.holding("l", 0, Estimate(300, 7, 0, 0, 0), 0, beside=1_000_001)
+    searching = purse.reservation("l", 7, msgspec.structs.replace(REQUEST, searches=3), Budgets(), identity(Tighten()))
+    unpriced = Purse().reservation("l", 7, msgspec.structs.replace(REQUEST, searches=3), Budgets(), identity(Tighten()))
+    assert [(one.input_price, one.beside) for one in (asked, searching, unpriced)] == [(1_000, 1_000_001), (1_000, 30_000), (0, 0)]
 
 
 def test_without_a_price_nothing_is_held_in_money() -> None:

@@ -5,9 +5,9 @@
 --          4 members (of an account only): sorted set, session by the time until which it counts as being there (s)
 -- ARGV     1 ttl (ms)  2 lease  3 tag  4 steps  5 body bytes  6 input bound (tokens)  7 attached (tokens)  8 output wanted  9 modest output
 --          10 floor  11, 12 prices of input and output (pico-dollars per token)  13 the lease's life (s)  14 "patient" or "again", see
---          contract.py  15 ceilings, "=" for those that the session was last opened with  16 deadline (s)  17, 18 tightening: ceilings,
---          deadline  19 how many tags of other leases to return at most
---          of an account only: 20, 21 calls and sessions at most  22 how long a session counts after its last call (s)  23 the member
+--          contract.py  15 what is paid beside tokens (nano-dollars)  16 ceilings, "=" for those that the session was last opened with
+--          17 deadline (s)  18, 19 tightening: ceilings, deadline  20 how many tags of other leases to return at most
+--          of an account only: 21, 22 calls and sessions at most  23 how long a session counts after its last call (s)  24 the member
 --          No deadline or limit is "".
 -- Returns  record, version, now, started, counters (8) as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
 --          output, bound, held cost, the ceilings in force (nil if they are those asked with), spent and held of each, tags of other live
@@ -19,7 +19,7 @@ local lease, steps = ARGV[2], tonumber(ARGV[4])
 local wanted, modest, floor = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local patient = ARGV[14] == 'patient'
 local input_price, output_price = tonumber(ARGV[11]), tonumber(ARGV[12])
-local member = ARGV[23]
+local member = ARGV[24]
 
 local stored = redis.call('HMGET', ledger, 'life', 'started', 'ceilings', 'deadline', 'tightened', 'tightened_deadline', 'stop',
   member and 'stop' or 'record', 'version', 'ratio', 'known', 'fallen', 'amended')
@@ -57,7 +57,7 @@ if calls == 0 then
   end
 end
 
-local limits, until_at = ARGV[15], ARGV[16]
+local limits, until_at = ARGV[16], ARGV[17]
 if limits == '=' then
   limits, until_at = own or '', own_deadline or ''
 elseif not member then
@@ -68,20 +68,20 @@ elseif not member then
   if until_at ~= (own_deadline or '') then
     change('deadline', until_at)
   end
-  if ARGV[17] ~= '' then
-    local stricter = written(merged(parsed(tightened or ''), parsed(ARGV[17])))
+  if ARGV[18] ~= '' then
+    local stricter = written(merged(parsed(tightened or ''), parsed(ARGV[18])))
     if stricter ~= tightened then
       change('tightened', stricter)
       tightened = stricter
     end
   end
-  if ARGV[18] ~= '' then
-    tightened_deadline = math.min(tightened_deadline or tonumber(ARGV[18]), tonumber(ARGV[18]))
+  if ARGV[19] ~= '' then
+    tightened_deadline = math.min(tightened_deadline or tonumber(ARGV[19]), tonumber(ARGV[19]))
     change('tightened_deadline', string.format('%.17g', tightened_deadline))
   end
 end
 local ceilings, deadline, text_in_force, mark = in_force(limits, until_at, tightened, tightened_deadline, stored[13])
-if ARGV[15] == '=' then
+if ARGV[16] == '=' then
   text_in_force = text_in_force or limits
 end
 
@@ -92,7 +92,7 @@ if ratio > 0 then
   bound = math.min(bound, math.ceil(known_size * ratio * 1.1) + size - known_size + 512)
 end
 bound = bound + tonumber(ARGV[7])
-local input_cost = math.ceil(bound * input_price / 1000)
+local input_cost = math.ceil(bound * input_price / 1000) + tonumber(ARGV[15])
 
 local refused, at_once, granted, last = false, 0, false, false
 local step = life[STEPS] + life[HELD + STEPS] + 1
@@ -139,8 +139,8 @@ for place, one in ipairs(ceilings) do
 end
 
 -- Too many calls or sessions at once.
-local most = tonumber(ARGV[21] or '')
-if not refused and tonumber(ARGV[20] or '') and calls >= tonumber(ARGV[20]) then
+local most = tonumber(ARGV[22] or '')
+if not refused and tonumber(ARGV[21] or '') and calls >= tonumber(ARGV[21]) then
   refused, at_once = -1, calls
 elseif not refused and most then
   redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
@@ -154,13 +154,13 @@ end
 
 local tags = {}
 if calls > 0 and not member then
-  local others = redis.call('ZRANGE', leases, 0, 4 * ARGV[19] - 1, 'REV') -- some may be those of other sessions' calls
+  local others = redis.call('ZRANGE', leases, 0, 4 * ARGV[20] - 1, 'REV') -- some may be those of other sessions' calls
   for i, other in ipairs(others) do
     others[i] = 'hold ' .. other
   end
   for _, hold in ipairs(redis.call('HMGET', ledger, unpack(others))) do
     local tag = hold and string.match(hold, '^%d+:%d+:%d+:%d+:([^:]+):') or nil
-    if tag and #tags < tonumber(ARGV[19]) then
+    if tag and #tags < tonumber(ARGV[20]) then
       tags[#tags + 1] = tag
     end
   end
@@ -193,7 +193,7 @@ else
   add(life, HELD, steps, bound, output, held_cost)
   local speaks = ''
   if most then
-    redis.call('ZADD', KEYS[4], now + tonumber(ARGV[22]), member)
+    redis.call('ZADD', KEYS[4], now + tonumber(ARGV[23]), member)
     speaks = (joined and '+' or '') .. member
   end
   redis.call('ZADD', leases, now + tonumber(ARGV[13]), lease)
@@ -212,7 +212,7 @@ if not refused then
     redis.call('PEXPIRE', leases, longest, 'GT')
   end
   if most then
-    redis.call('PEXPIRE', KEYS[4], math.max(ttl, math.ceil(1000 * ARGV[22])))
+    redis.call('PEXPIRE', KEYS[4], math.max(ttl, math.ceil(1000 * ARGV[23])))
   end
 end
 
