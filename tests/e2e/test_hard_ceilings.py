@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from itertools import cycle, islice
@@ -18,11 +19,12 @@ import redis
 from proxy.identity import Keys
 from proxy.keys import digest_of
 from proxy.store import Account, Peeked, Store, open_store
-from tests.running import process, running
+from tests.running import Process, process, running
 from tests.servers import Server, redis_server
 from tests.upstreams import DONE, STREAM, WHOLE, Asked, Reply, Upstream, chunks, completion
 
 INPUT, OUTPUT = 100, 10  # what the scripted model reports for each answer
+KEY = "operators-key"
 LIMITS = {10: 800, 100: 6_000, 500: 20_000}  # by the number of requests at once: a fraction of what these ask for
 KINDS = ("whole", "streamed", "embedded", "failing", "left")
 
@@ -151,6 +153,15 @@ class Ledgers:
                 await asyncio.sleep(0.05)
         return found
 
+    async def covering(self, count: int, books: Books, before: int) -> tuple[Peeked, int]:
+        """The team's, once what is settled and held covers what was charged; and that: settlements may still be on their way."""
+        async with asyncio.timeout(30):
+            while True:
+                found, charged = await self.team(count), books.tokens - before
+                if charged <= found.ledger.tokens + found.ledger.reserved_tokens:
+                    return found, charged
+                await asyncio.sleep(0.05)
+
 
 @contextlib.asynccontextmanager
 async def looking(url: str) -> AsyncIterator[Ledgers]:
@@ -182,6 +193,14 @@ def server() -> Iterator[Server]:
         yield running_server
 
 
+async def shown(http: aiohttp.ClientSession, url: str, team: int) -> tuple[int, int, int]:
+    """What operators are shown of a team: tokens settled and held, calls under way."""
+    async with http.get(f"{url}/admin/teams/t{team}", headers={"authorization": f"Bearer {KEY}"}) as response:
+        told = await response.json()
+    (limit,) = told["limits"]
+    return limit["spent"], limit["reserved"], told["calls_under_way"]
+
+
 FOUR = ("--workers", "4", "--store")
 CLOSED = {"store": {"timeout": "5s", "failure_mode": "closed"}}
 
@@ -191,8 +210,11 @@ CLOSED = {"store": {"timeout": "5s", "failure_mode": "closed"}}
 async def test_a_ceiling_holds_in_one_process(
     upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, count: int, session: str | None
 ) -> None:
-    """Whatever comes at once; and once all is over the rest of the budget is there, to less than the worst case of one call."""
-    async with running(upstream.url, config(LIMITS)) as proxy:
+    """Whatever comes at once; and once all is over the rest of the budget is there, to less than the worst case of one call.
+
+    What was settled is what the upstream charged, to the token, and nothing stays held.
+    """
+    async with running(upstream.url, config(LIMITS, server={"admin_key": digest_of(KEY)})) as proxy:
         crowd = Crowd(crowded, proxy.v1, count, session=session)
         await crowd.rush(count)
         at_once = books.tokens
@@ -200,6 +222,9 @@ async def test_a_ceiling_holds_in_one_process(
         async with asyncio.timeout(20):
             while books.tokens <= LIMITS[count] - 600:  # what was made for clients that left is settled a little after them
                 await Crowd(crowded, proxy.v1, count, session=session).exhaust(books)
+                await asyncio.sleep(0.05)
+            while (told := await shown(crowded, proxy.url, count)) != (books.tokens, 0, 0):
+                assert told[0] <= LIMITS[count]
                 await asyncio.sleep(0.05)
 
     assert sum(crowd.tally.values()) == count
@@ -277,6 +302,32 @@ async def test_a_killed_replica_and_a_store_that_starts_again(
     assert (found.ledger.tokens, found.calls) == (books.tokens, lost)
     assert len(expiries) == 2 * lost  # each in its session's ledger and in the team's
     assert all(until <= seconds + 61 for until in expiries)
+
+
+async def through_faults(rush: "asyncio.Task[None]", count: int, upstream: Upstream, served: Process, server: Server) -> None:
+    """A worker is killed when a tenth of the crowd has been asked, the store starts again when a fifth has."""
+    asked = len(upstream.asked)
+    await upstream.until(lambda: rush.done() or len(upstream.asked) > asked + count // 10, within=30)
+    os.kill(served.workers()[0], signal.SIGKILL)
+    await upstream.until(lambda: rush.done() or len(upstream.asked) > asked + count // 5, within=30)
+    await asyncio.to_thread(server.restart)
+    await rush
+
+
+async def test_a_ceiling_holds_while_a_worker_dies_and_the_store_starts_again(
+    upstream: Upstream, crowded: aiohttp.ClientSession, books: Books, server: Server
+) -> None:
+    """In the midst of a crowd near a limit. What the dead one's calls cost and nobody settled is no more than what they still hold."""
+    with process(upstream.url, *FOUR, server.url, config=config(LIMITS, **CLOSED)) as served:
+        async with looking(server.url) as ledgers:
+            for count, session in ((10, "one"), (100, None), (500, "one")):
+                crowd, before = Crowd(crowded, served.v1, count, session=session), books.tokens
+                await through_faults(asyncio.create_task(crowd.rush(count)), count, upstream, served, server)
+                found, charged = await ledgers.covering(count, books, before)
+
+                assert sum(crowd.tally.values()) == count
+                assert 0 < found.ledger.tokens <= charged <= LIMITS[count]
+                assert found.calls <= crowd.tally["failed"] + crowd.tally["left"]
 
 
 async def test_a_body_sent_sixty_times_is_charged_sixty_times(
