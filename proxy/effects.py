@@ -130,8 +130,22 @@ def deed_of(name: str, arguments: str | None, hints: Mapping[str, bool]) -> Deed
     return deed if deed.effect.changes and deed.effect is not Effect.UNKNOWN else Deed(Effect.WRITE, program=deed.program)
 
 
-@lru_cache(maxsize=4_096)
+_DEEDS: dict[int, Deed] = {}
+_MOST_DEEDS = 4_096
+
+
 def _deed(name: str, arguments: str | None) -> Deed:
+    """What a call does by itself, read once: every look at a trail asks for it, and arguments may be megabytes."""
+    key = hash((name, arguments))  # keyed at random by the interpreter; the content itself is not kept
+    found = _DEEDS.get(key)
+    if found is None:
+        if len(_DEEDS) >= _MOST_DEEDS:
+            del _DEEDS[next(iter(_DEEDS))]
+        found = _DEEDS[key] = _read_deed(name, arguments)
+    return found
+
+
+def _read_deed(name: str, arguments: str | None) -> Deed:
     words = _name_words(name)
     given = _object(arguments)
     if _reads_output(words, given):
@@ -368,7 +382,7 @@ def subject(arguments: str | None) -> str:
 
 
 _NUMBERED = re.compile(r"(?:\w*_)?(?:id|number)|\w*[a-z](?:Id|ID|Number)")
-_DATE_OR_COUNTED = re.compile(r"(?P<date>\b\d{4}-\d\d-\d\d\b)|\w*\d\w*|(?:\./)+|\s+")
+_DATE_OR_COUNTED = re.compile(r"(?P<date>\b\d{4}-\d\d-\d\d\b)|\b\w*\d\w*|(?:\./)+|\s+")
 _LONGEST_SUBJECT = 2_048  # characters of one argument
 
 
@@ -409,7 +423,7 @@ def message(arguments: str | None) -> Message | None:
 
 
 _MESSAGE_KEYS = ("message", "text", "body", "content", "comment", "prompt", "msg")
-_COUNTED = re.compile(r"\w*\d\w*")
+_COUNTED = re.compile(r"\b\w*\d\w*")  # tried at the start of words alone: a long one is read once
 _LONGEST_MESSAGE = 2_048
 
 

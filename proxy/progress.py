@@ -6,6 +6,7 @@ was made for the first time, and how many messages in a row, counted backwards f
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from proxy.counting import is_bookkeeping, judged
@@ -130,9 +131,10 @@ def foreseen(coming: Entry, row: Sequence[Entry]) -> bool:
     """
     if any(entry.call == coming.call for entry in row):
         return True
-    said = [_words(entry) for entry in row]
-    return bool(said) and frozenset.intersection(*said) <= _words(coming) <= frozenset.union(*said)
+    said = [_words((entry.arguments or "")[:_LONGEST_READ]) for entry in row]
+    return bool(said) and frozenset.intersection(*said) <= _words((coming.arguments or "")[:_LONGEST_READ]) <= frozenset.union(*said)
 
 
-def _words(entry: Entry) -> frozenset[str]:
-    return frozenset(_WORD.findall((entry.arguments or "")[:_LONGEST_READ].lower()))
+@lru_cache(maxsize=1_024)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower()))

@@ -88,7 +88,7 @@ def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], print
         empty=not said and not calls,
         cut=cut,
         tool=tool if cut else "",
-        leaked=not calls and bool(said) and leaked(text, tools),
+        leaked=not calls and bool(said) and leaked(text[:_LONGEST_READ], tools),
         waits=not calls and _waits(text),
     )
 
@@ -96,6 +96,7 @@ def turn_of(text: str, calls: tuple[ToolCall, ...], tools: frozenset[str], print
 # How agents without tool calls write a command or an action: in tags, or as the one script of a Markdown fence.
 _SPOKEN = re.compile(r"<(command|action)>([^<]{1,400})</\1>|^```(?:bash|sh|shell)[^\n]{0,20}\n([^`]{1,400})\n```", re.MULTILINE)
 _LONGEST_SPOKEN = 4_096  # characters
+_LONGEST_READ = 65_536  # characters in which markup is looked for
 
 
 def _waits(text: str) -> bool:

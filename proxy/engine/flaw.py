@@ -112,13 +112,20 @@ def _scanner(case: Case) -> Scanner | None:
 
 
 def _new_scanner(case: Case) -> Scanner:
-    return Scanner(known_tools(case.request, case.history), lambda sign: _is_shown(case, sign))
+    known: dict[str, bool] = {}  # of each token only the first is looked for in the whole request
+
+    def is_shown(sign: str) -> bool:
+        found = _TOKEN.search(sign)
+        token = sign if found is None else found.group()
+        if token not in known:
+            known[token] = _is_shown(case, token)
+        return known[token]
+
+    return Scanner(known_tools(case.request, case.history), is_shown)
 
 
-def _is_shown(case: Case, sign: str) -> bool:
+def _is_shown(case: Case, token: str) -> bool:
     """Whether the request itself speaks of such markup: it is then the client's own protocol, or what the user wants to see."""
-    found = _TOKEN.search(sign)
-    token = sign if found is None else found.group()
     if any(token in text_of(item.content) for item in case.request.items if item.role in (Role.SYSTEM, Role.USER)):
         return True
     return _ASKS_ABOUT.search(_asked(case)) is not None

@@ -4,6 +4,7 @@ Cost is counted in calls of functions, Python's and C's, so that it is the same 
 """
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,31 @@ def test_a_hostile_call_again_and_again(arguments: str, result: str) -> None:
     decisions = agent().play([called("bash", arguments, result)] * 5)
     assert decisions[-1] == "stop"
     assert "nudge" in decisions[:4]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("send_message", {"to": "a", "text": "\uff21" * 2_048}, "sent"),
+        ("read_file", {"path": "a" * 2_048}, "one\ntwo\nthree\nfour"),
+        ("bash", {"command": "x" * 4_000}, "Error: failed to do it"),
+    ],
+)
+def test_long_words_in_many_calls_take_no_time(name: str, arguments: dict[str, Any], result: str) -> None:
+    """No pattern begins anew at each of their letters."""
+    asking = agent()
+    started = time.process_time()
+    for at in range(12):
+        asking.step(together(*[called(name, arguments | {"at": f"{at}.{n}"}, result) for n in range(40)]))
+    assert time.process_time() - started < 5  # a second or so; what begins anew takes minutes
+
+
+def test_markup_in_a_long_history_is_looked_for_in_its_beginning() -> None:
+    """Answers of a history are scanned again with each request."""
+    asking = Agent(House(POLICY), user("go"), tools=())
+    started = time.process_time()
+    asking.play(["```" * 700_000, "done"])
+    assert time.process_time() - started < 5  # all of it would take ten
 
 
 def test_keys_that_look_alike_are_different_keys() -> None:

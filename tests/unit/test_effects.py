@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from proxy import effects
 from proxy.effects import Effect, Message, Offer, deed_of, essence, keeps_notes, message, read_only_hints, speaks, subject
 
 READ, WRITE, SEND, POLL, UNKNOWN, NOTES = Effect.READ, Effect.WRITE, Effect.SEND, Effect.POLL, Effect.UNKNOWN, Effect.BOOKKEEPING
@@ -159,6 +160,15 @@ def test_what_moves_on_by_a_step(name: str, arguments: Any, expected: bool) -> N
     deed = deed_of(name, json.dumps(arguments), {})
     assert deed.steps is expected
     assert not expected or deed.effect is WRITE
+
+
+def test_what_calls_do_is_remembered_of_so_many() -> None:
+    """By a number alone, whatever was in their arguments."""
+    for number in range(5_000):
+        effect("read_file", {"path": number})
+    assert effect("read_file", {"path": 4_999}) is READ
+    assert len(effects._DEEDS) <= 4_096
+    assert all(isinstance(key, int) for key in effects._DEEDS)
 
 
 def test_a_call_whose_arguments_are_gone() -> None:
