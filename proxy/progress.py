@@ -55,22 +55,22 @@ class Pauses:
 
     def __init__(self, policy: Policy, trail: Trail) -> None:
         self._policy, self._trail = policy, trail
-        self._waited: int | None = None  # the newest step that waits, -1 without one
-        self._made: dict[int, int] = {}  # for each call the last step before the newest that it was made in
+        self._waited = -1  # the newest step that waits, as far back as was looked
+        self._looked = len(trail.steps)
+        self._made: dict[int, int] | None = None  # for each call the last step before the newest that it was made in
 
     def hold(self, entry: Entry) -> bool:
         """Whether a call waits itself, or the agent did since it was made last."""
         if waits(self._policy, self._trail, entry):
             return True
-        if self._waited is None:
-            self._waited = self._newest_pause()
+        if self._made is None:
             self._made = {made.call: at for at, step in enumerate(self._trail.steps[:-1]) for made in step.calls}
-        return self._waited >= self._made.get(entry.call, 0)
-
-    def _newest_pause(self) -> int:
-        steps = self._trail.steps
-        pauses = (at for at in range(len(steps) - 1, -1, -1) if any(waits(self._policy, self._trail, made) for made in steps[at].calls))
-        return next(pauses, -1)
+        since = self._made.get(entry.call, 0)
+        while self._waited < 0 and self._looked > since:
+            self._looked -= 1
+            if any(waits(self._policy, self._trail, made) for made in self._trail.steps[self._looked].calls):
+                self._waited = self._looked
+        return self._waited >= since
 
 
 _CLOSELY = 16  # different calls; an agent at work seldom makes as many at once

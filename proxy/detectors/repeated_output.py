@@ -62,7 +62,7 @@ class RepeatedOutput:
         return closely({_key(entry): entry for entry in lately if _key(entry) in often and _counts(policy, entry)}.values())
 
     def _finding(self, trail: Trail, policy: Policy, sample: Entry, coming: Sequence[Entry]) -> Finding | None:
-        """None while all the calls are one, and where the output proves nothing."""
+        """None below every rung, while all the calls are one, where they wait, and where the output proves nothing."""
         kin = _Kin(trail, policy, sample)
         if not kin.tells:
             return None
@@ -74,6 +74,8 @@ class RepeatedOutput:
             return None
         ladder = policy.patient_ladder(self.reason, sample.name)
         count, calls = len(steps) + bool(again), frozenset(made | again)
+        if count < ladder.least or Pauses(policy, trail).hold(sample):
+            return None
         if count >= (ladder.stop_at or NEVER):
             ladder = kin.patience(row, ladder, policy.ladders.get(Reason.POLL, ladder))
         return Finding(self.reason, sample.name, count, ladder.nudge_at, ladder.stop_at, calls, across=True)
@@ -90,7 +92,7 @@ class _Kin:
         self._essence = essence(sample.arguments)
         told = self._any or self._message is not None or self._essence is not None
         self._doubtful = did.effect is Effect.UNKNOWN
-        self.tells = told and did.effect is not Effect.BOOKKEEPING and not Pauses(policy, trail).hold(sample)
+        self.tells = told and did.effect is not Effect.BOOKKEEPING
 
     def among(self, entry: Entry) -> bool:
         """Whether a call that was made belongs to them: it gave the same output, or said the same to the same addressee."""

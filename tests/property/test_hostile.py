@@ -14,7 +14,7 @@ from proxy.config import load
 from proxy.fingerprint import Fingerprints
 from proxy.policy import policy_of
 from tests.driver import Agent, House, Reply
-from tests.loops import OFFERED
+from tests.loops import OFFERED, bash, edit
 from tests.transcripts import called, together, user
 
 POLICY = policy_of(load("", {}).policy)
@@ -69,6 +69,12 @@ def test_twice_as_many_messages_cost_twice_as_much(kind: str) -> None:
     """Each of one call."""
     small, large = (cost([WIDE[kind](1, at) for at in range(size)]) for size in (60, 120))
     assert large < 2.6 * small
+
+
+def test_a_long_session_is_not_looked_at_call_by_call_again() -> None:
+    """Edit, test, edit, test: of what a call of long ago costs, 70 are this agent's, which sends and reads its history anew each time."""
+    small, large = (cost([edit(at) if at % 2 else bash("pytest -q", "1 failed") for at in range(size)]) for size in (300, 600))
+    assert (large - small) / 300 < 90
 
 
 @pytest.mark.parametrize("kind", ["different calls", "failures", "tools that are not there", "one call"])
