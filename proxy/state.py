@@ -4,11 +4,15 @@ One record a session, opaque bytes to the store, at most 16 KB: for each lane th
 nudges and the stop; for the session what was stopped before and what was answered. Hashes, names and numbers only.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import msgspec
 
+from proxy.appended import Appended
 from proxy.models import Allowance, Owed, Reason
 
-VERSION = 1
+MINOR = 0  # of this version: one more with each release that appends to a structure below
 MAX_BYTES = 16_384
 MAX_LANES = 8
 MAX_CALLS = 128
@@ -186,7 +190,8 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
 
     noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the sessions above this one, the
-    nearest first. answers: the newest that the upstream keeps. reset, allowed: what of `Pardon` it knows.
+    nearest first. answers: the newest that the upstream keeps. reset, allowed: what of `Pardon` it knows. minor: what the newest release
+    that wrote it may have appended.
     """
 
     version: int
@@ -201,6 +206,13 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     answers: list[Kept] = []
     reset: int = 0
     allowed: int = 0
+    minor: int = 0
+
+
+class _Carried(Record):
+    """The record of a later release of this version, with what that appended."""
+
+    appended: Appended | None = None
 
 
 def is_sub_agent(lane: Lane, record: Record) -> bool:
@@ -213,28 +225,66 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 
 
+def _read(data: bytes) -> Record:
+    record = _decoder.decode(data)
+    return record if record.minor <= MINOR else _carried(record, msgspec.msgpack.decode(data))
+
+
+def _carried(record: Record, stored: object) -> Record:
+    carried = _Carried(*[getattr(record, name) for name in record.__struct_fields__])
+    carried.appended = Appended(carried, stored)
+    return carried
+
+
+def _written(record: Record) -> bytes:
+    if isinstance(record, _Carried) and record.appended is not None:
+        return _encoder.encode(record.appended.whole(record))
+    record.minor = MINOR
+    return _encoder.encode(record)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One version of what is stored. read: raises ValueError or RecursionError for what it cannot read, which other versions' may be."""
+
+    version: int
+    read: Callable[[bytes], Record]
+    write: Callable[[Record], bytes]
+
+
+VERSION = 1
+_FORMS = (Form(VERSION, _read, _written),)
+"""Those that this release reads, and writes again as it found them; sessions begin in the first.
+
+A new version takes two releases, since the one before each must be able to go on with what it writes: the first has it in the second place,
+the next in the first (docs/stores.md).
+"""
+
+
 def load(data: bytes | None, key: int) -> Record:
-    """The record in `data`; an empty one when there is none, when it is another release's, unreadable, or under another secret.
+    """The record in `data`; an empty one when there is none, when it is of no version that is known, unreadable, or under another secret.
 
     Losing a record loses no spending (the ledger is the store's) and no history (the client's): only what was nudged and stopped.
     """
     if data is not None:
-        try:
-            record = _decoder.decode(data)
-        except (ValueError, RecursionError):  # among them msgspec's own
-            return Record(VERSION, key)
-        if record.version == VERSION and record.key == key:
-            return record
-    return Record(VERSION, key)
+        for form in _FORMS:
+            try:
+                record = form.read(data)
+            except (ValueError, RecursionError):  # among them msgspec's own
+                continue
+            if record.version == form.version and record.key == key:
+                return record
+    return Record(_FORMS[0].version, key)
 
 
 def dump(record: Record) -> bytes:
-    """The record as bytes, its oldest parts dropped until it fits `MAX_BYTES`."""
+    """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`."""
+    write = next(form.write for form in _FORMS if form.version == record.version)
     _bound(record)
-    data = _encoder.encode(record)
+    data = write(record)
     while len(data) > MAX_BYTES:
         _shrink(record)
-        data = _encoder.encode(record)
+        data = write(record)
     return data
 
 

@@ -1,6 +1,6 @@
 """The answers that Lastcall gives in the place of one that must not go on: a conclusion by the model, a local message, an error."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -28,13 +28,14 @@ class End(Protocol):
 
 
 class Closing:
-    """Ends one exchange with an answer of Lastcall's."""
+    """Ends one exchange with an answer of Lastcall's. written: returns once the store has what `end` handed to it, or cannot be reached."""
 
-    def __init__(self, setting: Setting, course: Course, reply: Reply, end: End) -> None:
+    def __init__(self, setting: Setting, course: Course, reply: Reply, end: End, written: Callable[[], Awaitable[None]]) -> None:
         self._set = setting
         self._course = course
         self._reply = reply
         self._end = end
+        self._written = written
 
     async def stop(self, answer: Answer) -> None:
         """The run ends in place of this answer. Text that came before the calls is kept, unless the client has it already."""
@@ -156,6 +157,7 @@ class Closing:
         if course.withheld is not None and course.session.request.conversation:
             course.give_own("", Choice())
         self._end(full=True, blocked=True, answered=False)
+        await self._written()
         body = course.dialect.error(plan.status, f"lastcall_{plan.reason}", notice.message, notice)
         await self._reply.whole(plan.status, [JSON, NO_RETRY], body)
 
@@ -186,6 +188,8 @@ class Closing:
         choice = Choice(course.said + text, calls, "stop")
         course.give_own(head.id, choice)
         self._end(full=True, choices=[choice])
+        if course.plan.action is Action.STOP:  # the client's next request may go to another replica
+            await self._written()
         if not request.stream and reply.status is None:
             body = course.dialect.completion(head, text, usage, notice, request.choices, calls)
             await reply.whole(200, [JSON], body)

@@ -105,7 +105,7 @@ class Exchange:
 
     def _closing(self) -> Closing:
         """Made where it is needed and not kept: it leads back to this exchange, and such a circle would outlive it with all it holds."""
-        return Closing(self._set, self._course, self._reply, self._end)
+        return Closing(self._set, self._course, self._reply, self._end, self._written)
 
     def _way(self, tenant: Tenant, model: str) -> Way:
         for way in self._set.ways_of(tenant):
@@ -342,6 +342,10 @@ class Exchange:
             given=self._course.given,
         )
         self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
+
+    async def _written(self) -> None:
+        if isinstance(self._commit, asyncio.Task):
+            await asyncio.wait({self._commit})  # which a client that leaves does not end
 
     def _emit_unserved(self, status: int, outcome: Outcome) -> None:
         seconds = self._set.clock() - self._started

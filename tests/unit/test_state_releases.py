@@ -1,5 +1,9 @@
-"""Replicas of two releases on one store: each reads what the other wrote, and what it cannot read costs no budget and no lease."""
+"""Replicas of two releases on one store: each reads what the other wrote, keeps what it does not know, and no budget depends on either.
 
+With processes, and verdicts: `tests/e2e/test_two_releases.py`.
+"""
+
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,7 +12,7 @@ from msgspec import NODEFAULT, inspect
 
 from proxy import state
 from proxy.policy import Budgets, Policy
-from proxy.state import VERSION, Record, dump, load
+from proxy.state import MAX_BYTES, MINOR, VERSION, Form, KeptCall, Lane, Node, Record, dump, load
 from tests.in_process import looping
 from tests.sessions import LS, World, calls, says
 
@@ -58,8 +62,12 @@ def written(value: Any, *, later: bool) -> Any:
 @pytest.fixture
 def record() -> Record:
     full: Record = made(inspect.type_info(Record))
-    full.version, full.key = VERSION, KEY
+    full.version, full.key, full.minor = VERSION, KEY, MINOR
     return full
+
+
+def read_back(data: bytes) -> Any:
+    return msgspec.msgpack.decode(data)
 
 
 def test_what_the_next_release_writes_is_read(record: Record) -> None:
@@ -73,18 +81,84 @@ def test_what_the_last_release_wrote_is_read(record: Record) -> None:
 
     assert loaded.lanes[0].nodes[0].calls[0].call == record.lanes[0].nodes[0].calls[0].call
     assert (loaded.names, loaded.stopped, loaded.line, loaded.reset) == (record.names, record.stopped, record.line, record.reset)
-    assert (loaded.allowed, record.allowed) == (0, 3)
+    newest = msgspec.structs.fields(Lane)[-1]
+    assert getattr(loaded.lanes[0], newest.name) == (newest.default if newest.default is not NODEFAULT else newest.default_factory())
+    assert getattr(loaded.lanes[0], newest.name) != getattr(record.lanes[0], newest.name)
+
+
+def test_what_the_next_release_wrote_is_written_again(record: Record) -> None:
+    """To the byte, at every depth, as long as nothing changes."""
+    record.minor = MINOR + 1
+    data = msgspec.msgpack.encode(written(record, later=True))
+
+    assert dump(load(data, KEY)) == data
+
+
+def test_what_the_next_release_wrote_goes_with_what_it_was_written_of(record: Record) -> None:
+    """A call more and a lane less, of this release: the others keep what was appended to them."""
+    record.minor = MINOR + 1
+    record.lanes.append(made(inspect.type_info(Lane)))
+    loaded = load(msgspec.msgpack.encode(written(record, later=True)), KEY)
+    del loaded.lanes[0]
+    loaded.lanes[0].pruned = [9]
+    loaded.lanes[0].nodes[0].calls.insert(0, KeptCall(1, 2, 0))
+    (lane,) = read_back(dump(loaded))[Record.__struct_fields__.index("lanes")]
+    stored = dict(zip([*Lane.__struct_fields__, "appended"], lane, strict=True))
+    new, known = stored["nodes"][0][1]
+
+    assert (stored["pruned"], stored["appended"]) == ([9], "of a later release")
+    assert (len(new), known[-1]) == (len(KeptCall.__struct_fields__), "of a later release")
+
+
+def test_a_record_of_the_next_release_is_bounded_too(record: Record) -> None:
+    """With what was appended to it."""
+    record.minor = MINOR + 1
+    lane = record.lanes[0]
+    lane.before, lane.nodes = [], [Node(at, [KeptCall(1 << 60, 1 << 60, 0)] * 4) for at in range(200)]
+    data = dump(load(msgspec.msgpack.encode(written(record, later=True)), KEY))
+
+    assert MAX_BYTES / 4 < len(data) <= MAX_BYTES
+    assert load(data, KEY).lanes[0].nodes[-1].answer == 199
+
+
+def test_a_record_of_this_release_says_so(record: Record) -> None:
+    """Whoever wrote it before: then nothing is missing that this release appends."""
+    record.minor = 0
+    assert load(dump(record), KEY).minor == MINOR
+
+
+def test_a_version_that_is_known_is_kept(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first of the two releases of a new version: sessions begin in the old one, and those of the new one stay so."""
+    this, other = (
+        state._FORMS[0],
+        Form(VERSION + 1, lambda data: _reversed(data[::-1]), lambda record: msgspec.msgpack.encode(record)[::-1]),
+    )
+    monkeypatch.setattr(state, "_FORMS", (this, other))
+    assert load(None, KEY).version == VERSION
+    record.version = VERSION + 1
+    data = dump(record)
+    loaded = load(data, KEY)
+
+    assert read_back(data[::-1])[0] == VERSION + 1
+    assert (loaded, dump(loaded)) == (record, data)
+    monkeypatch.setattr(state, "_FORMS", (other, this))
+    assert load(None, KEY).version == VERSION + 1
+    assert load(dump(Record(VERSION, KEY, ["t"])), KEY).names == ["t"]
+
+
+def _reversed(data: bytes) -> Record:
+    return msgspec.msgpack.decode(data, type=Record)
 
 
 async def test_two_versions_in_turn_spend_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither reads the other's record, so that each begins it anew; steps, tokens and leases are the store's, and exact."""
+    """Of which neither knows the other's, so that each begins the record anew; steps, tokens and leases are the store's, and exact."""
     world = World()
     policy = Policy(budgets=Budgets(steps=6))
     replicas = [world.process(), world.process()]
-    seen = []
+    seen, (form,) = [], state._FORMS
     for turn in range(7):
         sessions = replicas[turn % 2]
-        monkeypatch.setattr(state, "VERSION", VERSION + turn % 2)
+        monkeypatch.setattr(state, "_FORMS", (replace(form, version=VERSION + turn % 2),))
         session = await world.open(looping(turn), policy=policy, sessions=sessions, name="a")
         seen.append((session.step, bool(session.spending.refused), bool(session.spending.last)))
         if not session.spending.refused:
@@ -101,7 +175,7 @@ async def test_a_session_found_by_its_history_is_found_by_both_versions(monkeypa
     world = World()
     first = await world.open()
     await world.commit(first, calls(LS))
-    monkeypatch.setattr(state, "VERSION", VERSION + 1)
+    monkeypatch.setattr(state, "_FORMS", (replace(state._FORMS[0], version=VERSION + 1),))
     other = world.process()
     second = await world.open(looping(1), sessions=other)
     await world.commit(second, says("done"), sessions=other)

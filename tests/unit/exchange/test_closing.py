@@ -1,5 +1,6 @@
 """Runs that end: looping answers held and replaced, stops on arrival, the model's last word and what stands in for it."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.in_process import (
     DONE,
     LS,
     OPENING,
+    Conversation,
     Proxy,
     ScriptedResponse,
     answer,
@@ -130,6 +132,29 @@ async def test_a_whole_looping_answer_is_stopped_and_wrapped_up() -> None:
     assert "tool_calls" not in conversation.json["choices"][0]["message"]
     assert conversation.lastcall["action"] == "stop"
     assert conversation.json["usage"]["total_tokens"] == 26
+
+
+@pytest.mark.parametrize("policy", [Policy(), MESSAGE, ERROR], ids=["wrap up", "message", "error"])
+async def test_a_stop_is_in_the_store_before_the_client_hears_of_it(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next request may reach another replica at once, and that must know."""
+    proxy = Proxy(answer(None, called("ls", "{}", "c4")), answer("There is a.txt."), policy=policy)
+    written, commit = asyncio.Event(), proxy.store.commit
+
+    async def slow(*arguments: Any, record: bytes | None, **more: Any) -> Any:
+        if record is not None:
+            await written.wait()
+        return await commit(*arguments, record=record, **more)
+
+    monkeypatch.setattr(proxy.store, "commit", slow)
+    conversation = Conversation((request(looping(4)),))
+    asked = asyncio.create_task(proxy.run(conversation))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (asked.done(), conversation.body) == (False, b"")
+    written.set()
+    await asked
+
+    assert conversation.lastcall["action"] == "stop"
 
 
 async def test_a_stop_with_several_choices_answers_each() -> None:

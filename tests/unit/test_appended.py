@@ -1,0 +1,61 @@
+"""What a later release appended to stored values, and what becomes of it in the hands of one that does not know it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from proxy.appended import Appended
+
+
+class Leaf(msgspec.Struct, array_like=True, gc=False):
+    number: int
+    flag: bool = False
+
+
+class Named(msgspec.Struct):
+    name: str
+    leaf: Leaf | None = None
+
+
+class Tree(msgspec.Struct, array_like=True):
+    leaves: list[Leaf]
+    named: list[Named] = []
+    words: list[str] = []
+
+
+def read(stored: Any) -> tuple[Tree, Appended]:
+    tree = msgspec.convert(stored, Tree)
+    return tree, Appended(tree, stored)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        [[[1, True], [2, False]], [{"name": "a", "leaf": [3, True]}], ["w"]],
+        [[[1, True, "more"], [2, False]], [], [], "and", ["more"]],
+        [[], [{"name": "a", "leaf": [3, True, {"so": 1}], "later": None}], []],
+    ],
+    ids=["nothing", "places", "names"],
+)
+def test_what_is_not_changed_is_written_as_it_came(stored: Any) -> None:
+    """At every depth, in arrays and maps."""
+    tree, appended = read(stored)
+    assert appended.whole(tree) == stored
+
+
+def test_what_an_earlier_release_left_out_is_filled_in() -> None:
+    """As the structures have it."""
+    tree, appended = read([[[1]]])
+    assert appended.whole(tree) == [[[1, False]], [], []]
+
+
+def test_it_goes_with_its_structure() -> None:
+    """Changed, moved, among new ones; and is gone with it."""
+    tree, appended = read([[[1, False, "one"], [2, False, "two"]]])
+    first, second = tree.leaves
+    second.number = 9
+    tree.leaves = [Leaf(0), second]
+    assert appended.whole(tree)[0] == [[0, False], [9, False, "two"]]
+    tree.leaves = [first, Leaf(2)]
+    assert appended.whole(tree)[0] == [[1, False, "one"], [2, False]]
