@@ -61,7 +61,10 @@ def _sessions() -> list[Look]:
     with tempfile.TemporaryDirectory(prefix="lastcall-bench-") as folder, Bench(Path(folder), Cores.split()).redis() as store:
         if store is None:
             _told("no redis-server on the PATH: the column is left out")
-        return looks({"memory": "memory://"} | ({"redis": f"redis://127.0.0.1:{store.port}/0"} if store else {}))
+        urls = {"memory": ("memory://", "memory://")}
+        if store is not None:
+            urls["redis"] = (f"redis://127.0.0.1:{store.port}/0", f"redis://127.0.0.1:{store.port}/1")
+        return looks(urls)
 
 
 def _requests(folder: Path, given: argparse.Namespace) -> report.Report:

@@ -1,6 +1,7 @@
 """What an operator's looks at 10,000 live sessions take, and whether so many make a request's own store calls dearer.
 
-The desk and the store as in the proxy, without HTTP: Redis on loopback, the in-process store in this process.
+The desk and the store as in the proxy, without HTTP: Redis on loopback, the in-process store in this process. A request's calls are made in
+turn of a store without other sessions and of the full one, so that what else the machine does falls on both.
 """
 
 import asyncio
@@ -44,25 +45,37 @@ class _Setting:
     wall: Callable[[], float] = time.time
 
 
-def looks(urls: dict[str, str], sessions: int = SESSIONS, times: int = _TIMES) -> list[Look]:
-    """Every kind of look at every store. urls: by name; the stores are empty."""
-    return [look for name, url in urls.items() for look in asyncio.run(_at(name, url, sessions, times))]
+def looks(urls: dict[str, tuple[str, str]], sessions: int = SESSIONS, times: int = _TIMES) -> list[Look]:
+    """Every kind of look at every store. urls: by name, of two empty stores of one kind, the second to be filled."""
+    return [look for name, pair in urls.items() for look in asyncio.run(_at(name, pair, sessions, times))]
 
 
-async def _at(name: str, url: str, sessions: int, times: int) -> list[Look]:
-    store = open_store(url, clock=time.time, random_bytes=os.urandom, timeout=5.0)
-    names = itertools.count()
-    found = [await _timed(name, "a request's calls of the store, no other session", _request(store, names), times)]
+async def _at(name: str, urls: tuple[str, str], sessions: int, times: int) -> list[Look]:
+    empty, store = [open_store(url, clock=time.time, random_bytes=os.urandom, timeout=5.0) for url in urls]
     for number in range(sessions):
         await _commit(store, number.to_bytes(16), f"run {number:05}", f"team{number % _TEAMS}")
-    found.append(await _timed(name, f"the same, {sessions:,} sessions", _request(store, names), times))
+    found = await _side_by_side(name, (empty, store), sessions, times)
     desk = _desk(store)
     middle = (await desk.page(after="", count=200, team=None, search="")).next or ""
     for _ in range(sessions // 400 - 1):
         middle = (await desk.page(after=middle, count=200, team=None, search="")).next or ""
     found += [await _timed(name, what, work, times) for what, work in _asked(desk, middle, sessions)]
+    await empty.close()
     await store.close()
     return found
+
+
+async def _side_by_side(name: str, stores: Sequence[Store], sessions: int, times: int) -> list[Look]:
+    work = [_request(store, itertools.count()) for store in stores]
+    taken: list[list[float]] = [[] for _ in work]
+    for turn in range(2 * times):  # the first half warms up
+        for one, found in zip(work, taken, strict=True):
+            start = time.perf_counter()
+            await one()
+            if turn >= times:
+                found.append(time.perf_counter() - start)
+    what = ("a request's calls of the store, no other session", f"the same, {sessions:,} sessions")
+    return [Look(name, said, statistics.median(each), max(each)) for said, each in zip(what, taken, strict=True)]
 
 
 def _asked(desk: Desk, middle: str, sessions: int) -> Sequence[tuple[str, Callable[[], Awaitable[object]]]]:

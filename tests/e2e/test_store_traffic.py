@@ -1,6 +1,8 @@
 """What goes to the store: how often it is asked before the upstream, and that no content ever reaches it."""
 
 import asyncio
+import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,9 +10,11 @@ import aiohttp
 import pytest
 import redis
 
+from proxy.store import Listing, open_store
 from tests.agents import Agent
 from tests.running import Proxy, running
 from tests.servers import redis_server
+from tests.stores import TTL, call, cost
 from tests.upstreams import READ_A, Asked, Reply, Upstream, saying
 
 
@@ -54,6 +58,31 @@ async def test_one_round_trip_stands_before_the_upstream_and_two_for_a_derived_s
             agent.take(await agent.ask())
 
     assert before_upstream[1:] == [{"evalsha": 1}, later, later]
+
+
+async def test_a_requests_work_in_the_store_does_not_grow_with_the_sessions_there_are(admin: "redis.Redis") -> None:
+    """The same commands, those within scripts among them, beside one session and beside five hundred; the index hears of neither."""
+    store = open_store(url_of(admin), clock=time.time, random_bytes=os.urandom, timeout=5.0)
+
+    async def work(session: bytes, number: int) -> dict[str, int]:
+        admin.config_resetstat()
+        opened = await store.open(session, call(f"{session.hex()} {number}"), TTL)
+        settled, listing = [cost(f"{session.hex()} {number}")], Listing("", "run")
+        await store.commit(session, record=b"r", version=opened.version, settlements=settled, links=(b"l",), ttl=TTL, listing=listing)
+        found = admin.info("commandstats")
+        return {name.removeprefix("cmdstat_"): found[name]["calls"] for name in found}
+
+    new, alone = [await work(b"session", number) for number in range(2)]
+    for number in range(500):
+        await work(number.to_bytes(4), 0)
+    beside = [await work(b"session", 2 + number) for number in range(20)]
+    rare = {"zremrangebyscore", "zremrangebyrank"}  # one settlement in eight tidies up
+    kept = [{name: times for name, times in each.items() if name not in rare and "|" not in name} for each in (alone, *beside)]
+    await store.close()
+
+    assert "evalsha" in kept[0] or "eval" in kept[0]
+    assert new.get("zadd", 0) > alone["zadd"]  # a session is listed when it is new
+    assert all(each == kept[0] for each in kept)
 
 
 async def until_told(proxy: Proxy, exchanges: int) -> None:
