@@ -299,9 +299,9 @@ class Telemetry:
         if event.nudge_ended is not None:
             self._count(self._nudge_outcomes[event.nudge_ended.outcome, FLAGS[event.nudge_ended.nudged]])
         if event.warned is not None:
-            self._count(self._budget_notices[event.warned, event.team])
+            self._count(self._budget_notices[event.warned, mode, event.team])
         if event.pruned:
-            self._count(self._pruned[event.reason,], event.pruned)
+            self._count(self._pruned[event.reason, mode], event.pruned)
         if event.degraded:
             self._count(self._degraded)
 
@@ -338,6 +338,7 @@ class Telemetry:
                 team=event.team,
                 model=printable(event.model),
                 reason=event.refused,
+                mode=event.mode,
                 input_tokens=event.input_tokens,
                 output_tokens=event.output_tokens,
                 cost_usd=event.cost / 1e9 or None,

@@ -86,6 +86,7 @@ class UnjudgedLine(Line, tag="unjudged_ended", kw_only=True):
     team: str = ""
     model: str = ""
     reason: str | None = None
+    mode: str = "enforce"
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None

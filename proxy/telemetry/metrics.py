@@ -106,7 +106,9 @@ NUDGES = _counter("lastcall_nudges_total", "Requests that were nudged.", reason=
 NUDGE_OUTCOMES = _counter("lastcall_nudge_outcomes_total", "How runs that reached a nudge ended.", outcome=NudgeOutcome, nudged=FLAGS)
 STOPS = _counter("lastcall_stops_total", "Requests that were stopped.", reason=Reason, mode=Mode, team=Known.TEAMS)
 REFUSALS = _counter("lastcall_refusals_total", "Requests that were refused.", reason=Reason, mode=Mode, team=Known.TEAMS)
-PRUNED_CALLS = _counter("lastcall_pruned_calls_total", "Tool calls left out of answers that were otherwise delivered.", reason=Reason)
+PRUNED_CALLS = _counter(
+    "lastcall_pruned_calls_total", "Tool calls left out of answers that were otherwise delivered.", reason=Reason, mode=Mode
+)
 UNJUDGED_REQUESTS = _counter(
     "lastcall_unjudged_requests_total", "Requests forwarded without judgement.", status=_STATUS_CLASSES, team=Known.TEAMS
 )
@@ -130,7 +132,7 @@ AVOIDED_TOKENS = _counter(
 )
 COST = _counter("lastcall_cost_dollars_total", "What model calls cost by the price list.", model=Known.MODELS, team=Known.TEAMS)
 BUDGET_NOTICES = _counter(
-    "lastcall_budget_notices_total", "Models told that most of a budget is used.", reason=BUDGET_REASONS, team=Known.TEAMS
+    "lastcall_budget_notices_total", "Models told that most of a budget is used.", reason=BUDGET_REASONS, mode=Mode, team=Known.TEAMS
 )
 TEAM_BUDGET_LIMIT = _of_budgets("lastcall_team_budget_limit", "Budgets of teams in force, in their units.")
 TEAM_BUDGET_SPENT = _of_budgets("lastcall_team_budget_spent", "What of them is spent in the window of now.")

@@ -149,6 +149,8 @@ async def test_observing_changes_nothing_and_tells_what_would_have_happened(
             sent.append(agent.payload())
             turns.append(await agent.ask())
             agent.take(turns[-1])
+        async with http.get(f"{proxy.url}/metrics") as response:
+            metrics = await response.text()
 
     assert [request.body for request in upstream.asked] == sent
     assert [turn.body for turn in turns] == upstream.sent
@@ -158,6 +160,11 @@ async def test_observing_changes_nothing_and_tells_what_would_have_happened(
     assert {line["mode"] for line in lines} == {"observe"}
     assert [line["action"] for line in lines] == ["allow"] * 3 + ["nudge", "stop", "allow", "refuse", "refuse"]
     assert [line.get("reason") for line in lines][3:5] == ["repeated_call"] * 2
+    decided = [line for line in metrics.splitlines() if 'mode="' in line and not line.endswith(" 0.0")]
+    assert {line.partition("{")[0].removeprefix("lastcall_") for line in decided} == {
+        *("findings_total", "tools_total", "nudges_total", "stops_total", "refusals_total")
+    }
+    assert all('mode="observe"' in line for line in decided)
 
 
 @STREAMED

@@ -62,7 +62,7 @@ def test_a_stopped_exchange_moves_exactly_its_own_series() -> None:
         "findings_total{action=stop,detector=parallel_repeat,mode=enforce}": 1,
         "findings_total{action=nudge,detector=cycle,mode=enforce}": 1,
         "nudge_outcomes_total{nudged=true,outcome=stopped}": 1,
-        "pruned_calls_total{reason=parallel_repeat}": 3,
+        "pruned_calls_total{mode=enforce,reason=parallel_repeat}": 3,
         "degraded_total{}": 1,
         "upstream_calls_total{}": 2,
         "upstream_errors_total{kind=timeout}": 1,
@@ -91,6 +91,30 @@ def test_observe_mode_counts_the_decision_but_an_allowed_request() -> None:
     assert moved[REQUESTS] == 1
     assert moved["nudges_total{mode=observe,reason=cycle}"] == 1
     assert seen.logged()[0]["action"] == "nudge"
+
+
+def test_nothing_that_was_only_observed_is_told_as_done() -> None:
+    """Whatever tells of decisions tells their mode: no series of enforced ones moves, and no log line is without it."""
+    told: dict[str, Any] = {
+        "findings": tuple(FindingSeen(Reason.PARALLEL_REPEAT, action) for action in (Action.NUDGE, Action.STOP)),
+        "nudge_ended": NudgeEnded("stopped", nudged=False),
+        "warned": Reason.STEP_BUDGET,
+        "reason": Reason.PARALLEL_REPEAT,
+        "tool": "bash",
+        "mode": Mode.OBSERVE,
+    }
+    seen = after(
+        *(exchange(action=action, pruned=2, **told) for action in Action),
+        UnjudgedEnded(200, 0.5, refused=Reason.DEADLINE, mode=Mode.OBSERVE),
+        log_level="debug",
+    )
+    decided = {name: value for name, value in seen.moved().items() if "reason=" in name or "detector=" in name or "tool=" in name}
+
+    assert {name.partition("{")[0] for name in decided} == {
+        *("findings_total", "tools_total", "nudges_total", "stops_total", "refusals_total", "pruned_calls_total", "budget_notices_total")
+    }
+    assert all("mode=observe" in name for name in decided)
+    assert {line["mode"] for line in seen.logged()} == {"observe"}
 
 
 def test_store_events_move_the_gauge_and_their_counters() -> None:
@@ -212,11 +236,11 @@ def test_every_closed_label_set_is_there_before_the_first_event() -> None:
         assert f"refusals_total{{mode={mode},reason={reason}}}" in there
         assert f"findings_total{{action=stop,detector={reason},mode={mode}}}" in there
         assert f"findings_total{{action=nudge,detector={reason},mode={mode}}}" in there
+        assert f"pruned_calls_total{{mode={mode},reason={reason}}}" in there
     for dialect, action, outcome in product((d.name for d in DIALECTS.values()), Action, events.Outcome):
         assert f"requests_total{{action={action},dialect={dialect},outcome={outcome}}}" in there
     for direction, model, estimated in product(("input", "output"), (*MODELS, OTHER), ("true", "false")):
         assert f"tokens_total{{direction={direction},estimated={estimated},model={model}}}" in there
-    assert {f"pruned_calls_total{{reason={reason}}}" for reason in Reason} <= there
     assert {f"nudge_outcomes_total{{nudged=false,outcome={outcome}}}" for outcome in events.NudgeOutcome} <= there
     assert {f"upstream_errors_total{{kind={kind}}}" for kind in events.UpstreamError} <= there
     assert {f"store_errors_total{{operation={operation}}}" for operation in events.StoreOperation} <= there
@@ -300,7 +324,7 @@ def test_no_label_value_is_outside_the_closed_sets() -> None:
     assert {value for _, labels in seen.samples() for key, value in labels if key not in ("le", "team")} == closed
     assert {value for _, labels in seen.samples() for key, value in labels if key == "team"} == {"", OTHER}
     assert seen.moved()[f"requests_total{{action={OTHER},dialect={OTHER},outcome={OTHER},team={OTHER}}}"] == 2
-    assert seen.moved()[f"pruned_calls_total{{reason={OTHER}}}"] == 2
+    assert seen.moved()[f"pruned_calls_total{{mode={OTHER},reason={OTHER}}}"] == 2
 
 
 @pytest.mark.parametrize(("tool", "label"), [("bash", "bash"), ("read_file", "read_*"), ("frobnicate", OTHER)])
