@@ -56,7 +56,7 @@ from proxy.telemetry import DIRECTORY_VARIABLE, Supervised, Telemetry, registry_
 from proxy.tenants import Tenants
 from proxy.upstream import Target, proxy_from
 from proxy.upstream.http import Upstream, tls_of
-from proxy.workers import CONFIG_VARIABLE, Workers, end_with_supervisor
+from proxy.workers import CONFIG_VARIABLE, HUNG_SECONDS, Workers, end_with_supervisor, ended_if_hung
 
 SOURCE_VARIABLE = "LASTCALL_CONFIG_SOURCE"  # how `serve` tells its worker processes where to read again
 _GC_THRESHOLD = (25_000, 20, 50)  # an exchange makes hundreds of containers, hardly ever a cycle
@@ -165,6 +165,11 @@ def _judged(path: str) -> Dialect | None:
     return DIALECTS.get(path) or DIALECTS.get(plain_path(path))
 
 
+def _tell_of_hanging(telemetry: Telemetry) -> None:
+    telemetry.worker_hung(HUNG_SECONDS)
+    _LINES.flush()
+
+
 def _soon(work: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_later(_EVENTS_SECONDS, work)
 
@@ -176,10 +181,11 @@ def create_app(
     log: Callable[[bytes], object] | None = None,
     reread: Callable[[Config], Config | None] | None = None,
     watch: Watch | None = None,
+    one_of_several: bool = False,
 ) -> FastAPI:
     """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
-    standard error). reread, watch: see `Reloader` and `reloading`; without the first, the configuration stays as it is. Resources are
-    opened in the application's life span, inside the server's event loop.
+    standard error). reread, watch: see `Reloader` and `reloading`; without the first, the configuration stays as it is. one_of_several: a
+    supervisor replaces this process when it ends. Resources are opened in the application's life span, inside the server's event loop.
     """
     environ = os.environ if environ is None else environ
     telemetry = Telemetry(
@@ -209,6 +215,8 @@ def create_app(
                 await stack.enter_async_context(reloading(reloader, watch))
             balances = asyncio.create_task(watch_balances(desk(), telemetry.emit))
             stack.callback(balances.cancel)
+            if one_of_several:
+                stack.enter_context(ended_if_hung(lambda: _tell_of_hanging(telemetry)))
             gc.collect()
             gc.freeze()  # what start-up made lives for ever: no collection need look at it again
             gc.set_threshold(*_GC_THRESHOLD)
@@ -451,7 +459,7 @@ def from_environment() -> FastAPI:
     end_with_supervisor()
     _log_what_libraries_say()
     source = load_source(os.environ.pop(SOURCE_VARIABLE))
-    return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)), reread=_rereading(source))
+    return create_app(load_dumped(os.environ.pop(CONFIG_VARIABLE)), reread=_rereading(source), one_of_several=True)
 
 
 def _log_what_libraries_say() -> None:

@@ -1,5 +1,7 @@
 """The supervisor of several worker processes: keeps them alive, and tells them when the configuration has changed."""
 
+import asyncio
+import logging
 import os
 import signal
 import socket
@@ -7,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import parent_process, resource_tracker
 from multiprocessing.connection import wait
-from threading import Thread
+from threading import Event, Thread
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -19,6 +21,11 @@ from proxy.source import Watch
 
 CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"
 """Environment variable with the configuration that a worker is born with."""
+
+HUNG_SECONDS = 60
+"""For so long a worker's event loop may do nothing at all. The hardest request of the largest body keeps it for some seconds."""
+
+_log = logging.getLogger("lastcall")
 
 # Ctrl-C reaches workers too, and would break into their imports; a reload before they can take it would end them.
 _HELD_BACK = {signal.SIGINT, signal.SIGHUP}
@@ -58,8 +65,12 @@ class Workers(Multiprocess):
     def keep_subprocess_alive(self) -> None:
         if self._watch.changed():
             self._tell()
+        before = list(self.processes)
         with _held_back():
             super().keep_subprocess_alive()
+        for old, new in zip(before, self.processes, strict=True):
+            if old is not new:
+                _log.warning("worker %s ended (%s) and was replaced by %s", old.pid, old.exitcode, new.pid)
 
     def handle_hup(self) -> None:
         self._watch.seen()
@@ -87,6 +98,45 @@ def end_with_supervisor() -> None:
 def _end_after(sentinel: int) -> None:
     wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def ended_if_hung(tell: Callable[[], object], *, kill: Callable[[], object] | None = None, tick: float = 1.0) -> Iterator[None]:
+    """In a worker, around the life of its event loop: ends the process once the loop has done nothing for `HUNG_SECONDS`.
+
+    The supervisor then replaces it; it cannot tell by itself, since a thread answers it. tell: called before, from another thread. kill:
+    how to end (default: SIGKILL). tick: seconds that count as one.
+
+    Counted are the looks of a thread, not the clock: what stops the whole process for a while is no fault of the loop's.
+    """
+    loop, over = asyncio.get_running_loop(), Event()
+    beats, timer = 0, loop.call_soon(lambda: beat())
+
+    def beat() -> None:
+        nonlocal beats, timer
+        beats += 1
+        timer = loop.call_later(tick, beat)
+
+    def look() -> None:
+        seen, missed = -1, 0
+        while not over.wait(tick):
+            missed = missed + 1 if beats == seen else 0
+            seen = beats
+            if missed >= HUNG_SECONDS:
+                tell()
+                (kill or _kill)()
+                return
+
+    Thread(target=look, name="hung", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        timer.cancel()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextmanager

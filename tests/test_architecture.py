@@ -48,6 +48,7 @@ TESTED_ELSEWHERE = {
     "mock/chat.py": "unit/test_mock.py",
     "mock/endpoint.py": "unit/test_mock.py",
     "mock/script.py": "unit/test_mock.py",
+    "telemetry/lines.py": "unit/telemetry/test_telemetry.py",
     "store/book.py": "contract/test_store.py",
     "store/contract.py": "contract/test_store.py",
     "store/grant.py": "contract/test_store_accounts.py",
@@ -58,7 +59,6 @@ TESTED_ELSEWHERE = {
     "store/redis/connections.py": "contract/test_store_outage.py",
     "store/redis/sentinels.py": "contract/test_store_sentinels.py",
     "store/redis/servers.py": "contract/test_store_outage.py",
-    "telemetry/lines.py": "unit/telemetry/test_telemetry.py",
 }
 
 

@@ -43,6 +43,7 @@ from proxy.telemetry.lines import (
     StoreChangedLine,
     StoreFailedLine,
     UnjudgedLine,
+    WorkerHungLine,
     milliseconds,
     printable,
 )
@@ -140,6 +141,12 @@ class Telemetry:
         """Its answer has left. Called once for each `exchange_started`, also when the exchange failed."""
         self._under_way -= 1
         self._settle_soon()
+
+    def worker_hung(self, seconds: float) -> None:
+        """This process has done nothing for so long and is about to be ended. At once, from whichever thread is not the one that hangs."""
+        self._emitted_at = self._clock()
+        self._workers_hung.inc()
+        self._write(WorkerHungLine(ts=self._now(), level="error", seconds=seconds))
 
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
         """The body and content type for /metrics, with everything that was emitted; see `exposition`."""
@@ -275,6 +282,7 @@ class Telemetry:
         self._store_errors = self._counters(metrics.STORE_ERRORS)
         self._operator_actions = self._counters(metrics.OPERATOR_ACTIONS)
         self._reloads = self._counters(metrics.CONFIG_RELOADS)
+        self._workers_hung = self._counter(metrics.WORKERS_HUNG)
         self._lines_dropped = self._counter(metrics.LOG_LINES_DROPPED)
         self._in_flight = self._gauge(metrics.IN_FLIGHT)
         self._store_up = self._gauge(metrics.STORE_UP)

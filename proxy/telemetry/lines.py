@@ -66,6 +66,10 @@ class StoreFailedLine(Line, tag="store_failed", kw_only=True):
     cause: str | None = None
 
 
+class WorkerHungLine(Line, tag="worker_hung", kw_only=True):
+    seconds: float
+
+
 class OperatorLine(Line, tag="operator_acted", kw_only=True):
     action: OperatorAction
     who: str

@@ -163,6 +163,7 @@ STORE_OUTAGES = _counter("lastcall_store_outages_total", "Times the store went a
 STORE_ERRORS = _counter("lastcall_store_errors_total", "Store calls that failed.", operation=StoreOperation)
 DEGRADED = _counter("lastcall_degraded_total", "Exchanges judged from history alone, without the store.")
 CONFIG_RELOADS = _counter("lastcall_config_reloads_total", "Times the configuration was read again, by each worker.", outcome=ReloadOutcome)
+WORKERS_HUNG = _counter("lastcall_workers_hung_total", "Workers that ended themselves because they had stopped working.")
 LOG_LINES_DROPPED = _counter("lastcall_log_lines_dropped_total", "Log lines that could not be written.")
 OPERATOR_ACTIONS = _counter("lastcall_operator_actions_total", "Changes by operators.", action=OperatorAction)
 BUILD_INFO = _gauge("lastcall_build_info", "1, with the version as label.", "livemax", version=(__version__,))

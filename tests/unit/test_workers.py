@@ -1,9 +1,11 @@
 """The supervisor: how workers are born, and how they are told that the configuration has changed."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 from multiprocessing import resource_tracker
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,7 +22,7 @@ from proxy import workers
 from proxy.config import Config, dump
 from proxy.errors import ConfigError
 from proxy.source import Source, Watch
-from proxy.workers import CONFIG_VARIABLE, Workers, end_with_supervisor
+from proxy.workers import CONFIG_VARIABLE, HUNG_SECONDS, Workers, end_with_supervisor, ended_if_hung
 
 LOOK = "import signal; print({signal.SIGINT, signal.SIGHUP} <= signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 
@@ -151,3 +153,39 @@ def test_a_changed_file_is_noticed_while_it_keeps_workers_alive(supervised: Supe
     for _ in range(3):
         supervised.supervisor.keep_subprocess_alive()
     assert supervised.told == [11, 13] * 2
+
+
+async def test_a_loop_that_hangs_ends_its_process() -> None:
+    """It is told of first; also one that hangs from the start on."""
+    done: SimpleQueue[str] = SimpleQueue()
+    with ended_if_hung(lambda: done.put("told"), kill=lambda: done.put("killed"), tick=0.001):
+        assert [done.get(timeout=20), done.get(timeout=20)] == ["told", "killed"]
+
+
+async def test_a_busy_loop_ends_nothing() -> None:
+    """Whoever comes up for breath within the time, and whoever is over, is left alone."""
+    done: SimpleQueue[str] = SimpleQueue()
+    with ended_if_hung(lambda: done.put("told"), kill=lambda: done.put("killed"), tick=0.01):
+        for _ in range(6):
+            time.sleep(HUNG_SECONDS * 0.01 / 4)  # noqa: ASYNC251 - what keeps it busy
+            await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)
+    assert done.empty()
+
+
+def test_a_hung_worker_is_killed_and_one_that_died_is_replaced_with_a_word(
+    supervised: Supervised, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the signal that nothing can hold back; the log says which process took whose place."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    workers._kill()
+    assert killed == [(os.getpid(), signal.SIGKILL)]
+
+    def replace(supervisor: Multiprocess) -> None:
+        supervisor.processes[0] = cast(Any, SimpleNamespace(pid=21))
+
+    cast(Any, supervised.supervisor.processes[0]).exitcode = -9
+    monkeypatch.setattr(Multiprocess, "keep_subprocess_alive", replace)
+    supervised.supervisor.keep_subprocess_alive()
+    assert caplog.messages == ["worker 11 ended (-9) and was replaced by 21"]

@@ -218,6 +218,14 @@ def test_budgets_of_teams_are_gauged_as_they_were_last_seen() -> None:
     assert both.lines == []
 
 
+def test_a_worker_that_hangs_is_counted_and_logged_at_once() -> None:
+    """There is nobody left to settle it later."""
+    seen = Seen()
+    seen.telemetry.worker_hung(60)
+    assert seen.moved() == {"workers_hung_total{}": 1}
+    assert [(line["event"], line["level"], line["seconds"]) for line in seen.logged()] == [("worker_hung", "error", 60)]
+
+
 def test_in_flight_follows_start_and_finish() -> None:
     """The gauge holds what has started and not finished."""
     seen = Seen()
