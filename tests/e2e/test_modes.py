@@ -22,6 +22,7 @@ OBJECT_KEYS = [
         "limit",
         "scope",
         "spent",
+        "held",
         "resets_at",
         "session",
         "degraded",
