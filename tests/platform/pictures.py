@@ -232,7 +232,7 @@ def spelled(value: float, defaults: Json) -> str:
     if "decimals" in defaults:
         value = round(value, defaults["decimals"])
     if unit == "percentunit":
-        return f"{value * 100:.3g}%"
+        return f"{value * 100:.3g}%" if value < 10 else f"{value * 100:,.0f}%"
     if unit == "currencyUSD":
         return f"${value:,.2f}"
     if unit == "s":

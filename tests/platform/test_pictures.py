@@ -43,6 +43,7 @@ def test_a_dashboard_is_drawn_whole(path: Path, series: int, tmp_path: Path) -> 
     ("value", "unit", "text"),
     [
         (0.123, "percentunit", "12.3%"),
+        (450.0, "percentunit", "45,000%"),
         (1234.5, "currencyUSD", "$1,234.50"),
         (0.0123, "s", "12.3 ms"),
         (12.0, "s", "12 s"),
