@@ -139,8 +139,8 @@ class Room:
     async def _round(self, place: _Place, queue: _Queue, now: float) -> None:
         """Asks for those whose time is over, for good, and for the others as far as there may be room."""
         over = [one for one in queue.waiting if one.until <= now]
-        queue.waiting = [one for one in queue.waiting if one.until > now and not one.answer.done()]
         await asyncio.gather(*(self._try(one, _at_once(one.asked)) for one in over))
+        queue.waiting = [one for one in queue.waiting if not one.answer.done()]
         least: int | None = None
         for one in list(queue.waiting):
             if least is not None and one.need >= least:

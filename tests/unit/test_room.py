@@ -229,3 +229,21 @@ async def test_after_the_end_nobody_waits() -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
     assert budget.room._queues == {}
+
+
+async def test_a_fault_keeps_nobody_waiting() -> None:
+    """Whatever it is, and whether it meets one that waits on or one whose time is over: all are let go."""
+    for patience in (LONG, 0.02):
+        budget = Budget(patience=patience)
+        waiting = [budget.wait(name) for name in "ab"]
+        await asyncio.sleep(0)
+        (queue,) = budget.room._queues[b"team"].values()
+        assert queue.work is not None
+        budget.room._ask = None  # type: ignore[assignment]
+        if patience == LONG:
+            await budget.stir()
+        with pytest.raises(TypeError):
+            await asyncio.wait_for(queue.work, LONG)
+        for one in waiting:
+            with pytest.raises(asyncio.CancelledError):
+                await one
