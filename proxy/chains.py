@@ -66,8 +66,15 @@ def _referred(record: Record, request: Request, prints: Fingerprints) -> Past | 
         mark = place_mark(reference.id, prints)
         kept = next((kept for kept in reversed(record.answers) if mark in kept.items), None)
         if kept is not None:
-            return msgspec.structs.replace(_past(record, kept), since=reference.item)
+            return _told_again(record, _past(record, kept), reference.item)
     return None
+
+
+def _told_again(record: Record, past: Past, since: int) -> Past:
+    """What went before the items from `since` on, where those before it are the results of it: by the ids of its calls they are found."""
+    ids = {kept.place: tuple(kept.ids) for kept in record.answers}
+    messages = [msgspec.structs.replace(message, ids=message.ids or ids.get(message.place, ())) for message in past.messages]
+    return msgspec.structs.replace(past, messages=tuple(messages), since=since)
 
 
 def _past(record: Record, kept: Kept) -> Past:

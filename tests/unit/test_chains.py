@@ -407,6 +407,20 @@ def test_answers_that_are_only_named_are_known(session: Session) -> None:
     assert session.trail == []
 
 
+def test_a_nudge_in_a_history_whose_answers_are_only_named_is_said_again_at_its_place(session: Session) -> None:
+    """The results are the client's own, and it sends them without the nudge each time; until the answer before it is not known any more."""
+    history: list[dict[str, Any]] = [user()]
+    said = []
+    for number in range(MAX_ANSWERS + 6):
+        name = "ls" if number < 3 else f"t{number}"
+        made = Choice("", calls(f"c{number}", name=name).calls, items=(f"fc{number}",))
+        plan = session.turn(*history, id=f"r{number}", choice=made)
+        said.append([insert.item for insert in plan.edits.inserts])
+        history += [{"type": "item_reference", "id": f"fc{number}"}, output(f"c{number}", f"x{number if number > 2 else ''}")]
+
+    assert said == [[]] * 3 + [[3]] * MAX_ANSWERS + [[]] * 3
+
+
 def test_remembering_twice_changes_nothing(session: Session) -> None:
     """As a lost race does."""
     session.turn(user(), id="r1", choice=calls("c1"))
