@@ -124,7 +124,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     max_output: the client's own output limit in tokens. wants_usage: whether the client asked for usage in the stream.
     goes_on_from: id of the response, or of the conversation, that the upstream keeps and this request continues; its items are only what
     is new. conversation: it is a conversation, which the answer joins. kept: the upstream keeps the answer, so that a request may go on
-    from it. hints: body fields that may name a session (`session_id`, `prompt_cache_key`, `metadata.session_id`, …), strings only.
+    from it. background: it goes on with the answer when nobody listens. hints: body fields that may name a session (`session_id`,
+    `prompt_cache_key`, `metadata.session_id`, …), strings only.
     attachments: content parts that are not text (pictures, sound, files). picture_bytes: what pictures take of the body.
     tier: the service tier that it asks for, "" without a wish. searches: of the web, that it lets the provider make at most, as far as it
     says; searched: its answers do not say that one was made, and each makes one. refers: to what its history only names.
@@ -147,6 +148,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     goes_on_from: str | None = None
     conversation: bool = False
     kept: bool = False
+    background: bool = False
     tier: str = ""
     searches: int = 0
     searched: bool = False

@@ -13,6 +13,8 @@ from proxy.bill import Bill
 from proxy.calls import is_stream
 from proxy.client import Client, ClientGone
 from proxy.dialects import DIALECTS, Dialect
+from proxy.dialects.responses_stream import last_response
+from proxy.dialects.sse import Splitter
 from proxy.engine import NOT_NOW
 from proxy.errors import BadRequest, ProxyError, UpstreamFailed
 from proxy.events import UnjudgedEnded
@@ -129,7 +131,7 @@ class Passage:
         if models is not None and not models["model"] and tenant.is_restricted:
             await self._list(way, tenant)
             return
-        if self._method == "GET" and body is None and _KEPT_ANSWER.fullmatch(path) and b"stream=" not in self._query:
+        if self._method == "GET" and body is None and _KEPT_ANSWER.fullmatch(path):
             await self._kept(way, tenant)
             return
         if tenant.name and tenant.other_endpoints is OtherEndpoints.CHARGE and await self._shown(way, tenant, path):
@@ -290,18 +292,36 @@ class Passage:
             await self._client.whole(response.status, response.headers, list_for(tenant, body))
 
     async def _kept(self, way: Way, tenant: Tenant) -> None:
-        """An answer that was made in the background is read as it is handed on: what it asks for belongs to its session."""
+        """An answer that was made in the background is read as it is handed on, whole or as a stream that is resumed."""
         client = self._client
         async with client:
-            response, body = await self._whole(way)
-            answer = DIALECTS["/responses"].read_answer(body)
-            kept = _kept_of(body)
-            if response.status == 200 and answer.id is not None and kept.background and _is_made(answer):
-                hints = {} if kept.conversation is None else {"conversation": kept.conversation.id}
-                identity = identify(client.headers, self._path_session, hints, self._set.session_headers, tenant.name)
-                policy = tenant.policy(answer.model or "")
-                await self._set.sessions.learn(identity, policy, [answer.id, *hints.values()], answer)
-            await client.whole(response.status, response.headers, body)
+            response = await self._asked(way)
+            if not is_stream(response):
+                body = await response.read()
+                if response.status == 200:
+                    await self._learn(tenant, body)
+                await client.whole(response.status, response.headers, body)
+                return
+            splitter = Splitter()
+            try:
+                await client.start(response.status, response.headers)
+                async for chunk in response.chunks():
+                    for event in splitter.feed(chunk):
+                        if made := last_response(event):
+                            await self._learn(tenant, made)
+                    await client.write(chunk)
+            finally:
+                response.close()
+            await client.write(b"", more=False)
+
+    async def _learn(self, tenant: Tenant, body: bytes) -> None:
+        """What an answer asks for belongs to the session that was given it while it was being made."""
+        answer, kept = DIALECTS["/responses"].read_answer(body), _kept_of(body)
+        if answer.id is None or not kept.background or not _is_made(answer):
+            return
+        hints = {} if kept.conversation is None else {"conversation": kept.conversation.id}
+        identity = identify(self._client.headers, self._path_session, hints, self._set.session_headers, tenant.name)
+        await self._set.sessions.learn(identity, tenant.policy(answer.model or ""), [answer.id, *hints.values()], answer)
 
     async def _shown(self, way: Way, tenant: Tenant, path: str) -> bool:
         """Whether the answer shows what was done while nobody waited for it; then it is given, and the work paid."""
@@ -346,10 +366,13 @@ class Passage:
 
     async def _whole(self, way: Way) -> tuple[Response, bytes]:
         """The answer to a request without a body, and its bytes."""
+        response = await self._asked(way)
+        return response, await response.read()
+
+    async def _asked(self, way: Way) -> Response:
         response = await way.upstream.send(self._method, self._path, self._query, self._client.fields, None, plain=True)
-        body = await response.read()
         self._status = response.status
-        return response, body
+        return response
 
 
 def _is_made(answer: Answer) -> bool:

@@ -69,6 +69,7 @@ class _Body(Hinted, kw_only=True, gc=False):
     max_tool_calls: Raw = Raw()
     previous_response_id: Raw = Raw()
     store: Raw = Raw()
+    background: Raw = Raw()
 
 
 class _UsualBody(_Body, kw_only=True, gc=False):
@@ -128,6 +129,7 @@ def parse_request(body: bytes) -> Request:
         conversation=previous is None and "conversation" in hints,
         tier=tier_of(wire),
         searches=most_searches(bytes(wire.tools), whole(plain(wire.max_tool_calls))),
+        background=flag(plain(wire.background)),
         kept=plain(wire.store) is not False or (previous is None and "conversation" in hints),
     )
 

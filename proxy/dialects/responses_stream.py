@@ -274,6 +274,17 @@ class ResponsesReader:
                 self._take(self._drafts[place], bytes(raw), done=True)
 
 
+def last_response(event: bytes) -> bytes:
+    """The whole response, where an event is the last of a stream and carries it; else b""."""
+    if not any(kind.encode() in event for kind in _LAST):
+        return b""
+    try:
+        wire = read(_EVENT, sse.data_of(event) or b"")
+    except UNREADABLE:
+        return b""
+    return bytes(wire.response) if (text(wire.type) or sse.name_of(event).decode("utf-8", "replace")) in _LAST else b""
+
+
 def _moved(index: int, gone: Collection[int]) -> int:
     """The place of an item when these are gone."""
     return index - sum(1 for other in gone if other < index)

@@ -237,6 +237,8 @@ class Exchange:
             if isinstance(error, UpstreamFailed):
                 calls.cut(error)
             calls.settle(answer, completed=False)
+            if session.request.background and (self._client.gone or isinstance(error, UpstreamFailed)):
+                self._left_to_be_made(answer)
             self._note_sent(forward, answer)
             if not self._whole_sent or isinstance(error, asyncio.CancelledError):
                 raise
@@ -268,6 +270,11 @@ class Exchange:
         else:
             self._went_through(answer)
             await self._reply.write(b"".join(forward.held), more=False)
+
+    def _left_to_be_made(self, answer: Answer) -> None:
+        """A stream broke off whose answer the upstream goes on with: it is asked for later, and says only then what it calls."""
+        if not self._whole_sent:
+            self._went_through(msgspec.structs.replace(answer, choices=(Choice(finish="in_progress"),)))
 
     def _note_sent(self, forward: Forwarder, answer: Answer) -> None:
         """What the client has of a stream that Lastcall may have to end."""

@@ -1,40 +1,65 @@
 """Answers that the upstream makes in the background: asked for until they are there, nudged once, stopped, usable after the stop."""
 
+import asyncio
 import json
 import uuid
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.responses import Agent, Items, Kept, Turn, turn_of
+from tests.agents import events_of
+from tests.responses import Agent, Items, Kept, Turn, events, turn_of
 from tests.running import running
-from tests.upstreams import DONE, READ_A, WHOLE, Asked, Reply, Says, Upstream
+from tests.upstreams import DONE, READ_A, STREAM, WHOLE, Asked, Cut, Reply, Says, Upstream, pieces
 
 POSTED = ["allow", "allow", "allow", "nudge", "allow", "stop"]
 
 
 @dataclass
 class Background:
-    """A model that answers later what is asked in the background. made: its answers, by id; looked: how often each was asked for."""
+    """A model that answers later what is asked in the background. made: its answers, by id; looked: how often each was asked for.
+
+    hangs: its streams fall silent after their first events, and do not break.
+    """
 
     kept: Kept
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     looked: dict[str, int] = field(default_factory=dict)
+    hangs: bool = False
 
     def __call__(self, asked: Asked) -> Reply:
         if asked.method == "GET":
-            return self._shown(asked.target.rpartition("/")[2])
-        reply = self.kept(asked)
-        if reply.status != 200 or not asked.json.get("background"):
+            name, _, query = asked.target.rpartition("/")[2].partition("?")
+            return self._streamed(name, query) if "stream=true" in query else self._shown(name)
+        body = asked.json
+        streams = body.get("stream") and body.get("background")
+        reply = self.kept(replace(asked, body=json.dumps(body | {"stream": False}).encode()) if streams else asked)
+        if reply.status != 200 or not body.get("background"):
             return reply
         assert isinstance(reply.body, bytes)
         response = json.loads(reply.body) | {"background": True}
         if asked.json.get("conversation"):
             response["conversation"] = {"id": asked.json["conversation"]}
         self.made[response["id"]] = response
-        return self._unfinished(response, "queued")
+        return Reply(self._begun(response), headers=STREAM) if streams else self._unfinished(response, "queued")
+
+    async def _begun(self, response: dict[str, Any]) -> AsyncIterator[bytes]:
+        """The first events of a stream whose connection then breaks."""
+        for event in events(response)[:3]:
+            yield event
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise Cut
+
+    def _streamed(self, name: str, query: str) -> Reply:
+        """All events behind the one that was seen last."""
+        seen = int(query.partition("starting_after=")[2] or -1)
+        return Reply(
+            pieces([event for event in events(self.made[name])[1:] if events_of(event)[0]["sequence_number"] > seen]), headers=STREAM
+        )
 
     def _shown(self, name: str) -> Reply:
         self.looked[name] = self.looked.get(name, 0) + 1
@@ -55,6 +80,76 @@ async def answered(agent: Agent, http: aiohttp.ClientSession, v1: str) -> tuple[
             turn = turn_of(response.status, response.headers, await response.read())
     agent.take(turn)
     return posted, turn
+
+
+async def resumed(agent: Agent, http: aiohttp.ClientSession, v1: str) -> tuple[Turn, Turn]:
+    """The same by streams: the first breaks off after two events, the next goes on from there."""
+    async with http.post(f"{v1}/responses", data=agent.payload(), headers=agent.headers) as response:
+        body = await response.read()
+        posted = turn_of(response.status, response.headers, body)
+    if posted.response is not None and posted.response["status"] == "completed":
+        agent.take(posted)
+        return posted, posted
+    began = events_of(body)
+    name, last = began[0]["response"]["id"], began[1]["sequence_number"]
+    async with http.get(f"{v1}/responses/{name}?stream=true&starting_after={last}", headers=agent.headers) as response:
+        turn = turn_of(response.status, response.headers, await response.read())
+    agent.take(turn)
+    return posted, turn
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["derived", "named"])
+@pytest.mark.parametrize("mode", ["previous", "conversation"])
+async def test_a_loop_whose_streams_break_off_and_are_resumed_is_nudged_once_stopped_and_usable_after_it(
+    upstream: Upstream, http: aiohttp.ClientSession, either_store: str, mode: str, named: bool
+) -> None:
+    """What a resumed stream ends with is the answer; its bytes are the upstream's own."""
+    model = Background(Kept())
+    name = mode if mode == "previous" else f"conv_{uuid.uuid4().hex}"
+    model.kept.histories[name] = []
+    upstream.model = model
+    headers = {"x-lastcall-session": uuid.uuid4().hex} if named else None
+    async with running(upstream.url, store=either_store) as proxy:
+        agent = Agent(http, proxy.v1, mode=name, headers=headers, background=True, stream=True)
+        turns = [await resumed(agent, http, proxy.v1) for _ in POSTED]
+
+        assert [posted.action for posted, _ in turns] == POSTED
+        assert [bool(turn.calls) for _, turn in turns] == [True] * 5 + [False]
+        shown = [upstream.sent[number] for number, asked in enumerate(upstream.asked) if asked.method == "GET"]
+        assert [turn.body for _, turn in turns[:5]] == shown
+        assert [asked.nudges for asked in upstream.asked if asked.method == "POST"] == [0, 0, 0, 1, 0, 0]
+        model.kept.turn = lambda _: DONE
+        agent.say("And its size?")
+        posted, turn = await resumed(agent, http, proxy.v1)
+        assert (posted.action, turn.text) == ("allow", DONE.text)
+    assert model.kept.refused == []
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["derived", "named"])
+async def test_a_client_that_leaves_its_stream_goes_on_from_the_one_that_it_resumes(
+    upstream: Upstream, http: aiohttp.ClientSession, named: bool
+) -> None:
+    """As if it had stayed: the call that it missed counts."""
+    model = Background(Kept())
+    upstream.model = model
+    headers = {"x-lastcall-session": uuid.uuid4().hex} if named else None
+    async with running(upstream.url) as proxy:
+        agent = Agent(http, proxy.v1, mode="previous", headers=headers, background=True, stream=True)
+        actions = []
+        for _ in range(4):
+            model.hangs = True
+            async with http.post(f"{proxy.v1}/responses", data=agent.payload(), headers=agent.headers) as response:
+                actions.append(response.headers["x-lastcall-action"])
+                began = b""
+                while b"response.created" not in began:
+                    began += await response.content.readany()
+            gone = len(actions)
+            await upstream.until(lambda gone=gone: len(upstream.broken_off) == gone)  # type: ignore[misc]
+            name = events_of(began.rpartition(b"\n\n")[0])[0]["response"]["id"]
+            async with http.get(f"{proxy.v1}/responses/{name}?stream=true", headers=agent.headers) as response:
+                agent.take(turn_of(response.status, response.headers, await response.read()))
+
+    assert actions == ["allow", "allow", "allow", "nudge"]
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["derived", "named"])

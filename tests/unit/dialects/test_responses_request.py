@@ -269,6 +269,12 @@ def test_what_the_upstream_keeps(members: dict[str, Any], goes_on_from: str | No
     assert (asked.goes_on_from, asked.conversation, asked.kept) == (goes_on_from, conversation, kept)
 
 
+@pytest.mark.parametrize(("members", "background"), [({}, False), ({"background": True}, True), ({"background": None}, False)])
+def test_an_answer_may_be_made_in_the_background(members: dict[str, Any], background: bool) -> None:
+    """Whether anybody listens or not."""
+    assert request(USER, **members).background is background
+
+
 def test_going_on_from_another_response() -> None:
     """Or from none at all; what is owed there comes first, each result in its kind."""
     owed = (Owed("a"), Owed("b", "custom_tool_call"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.responses_render import Standing
-from proxy.dialects.responses_stream import ResponsesReader
+from proxy.dialects.responses_stream import ResponsesReader, last_response
 from proxy.dialects.sse import Splitter, data_of
 from proxy.models import Action, Head, Notice, Reason, ToolCall, Usage
 
@@ -249,3 +249,20 @@ def test_standing_shows_what_went_out() -> None:
     assert ResponsesReader().sent() == Standing()
     unfinished = followed([*stream(REASONING)[:2], *stream(REASONING, call("x"))[4:5]]).sent()
     assert [(item.open, json.loads(item.raw)["id"]) for item in unfinished.shown] == [(True, "rs")]
+
+
+@pytest.mark.parametrize(
+    ("event", "response"),
+    [
+        (b'event: response.completed\ndata: {"type": "response.completed", "response": {"id": 1 }}\n\n', b'{"id": 1 }'),
+        (b'event: response.failed\ndata: {"response": {}}\n\n', b"{}"),
+        (b'data: {"type": "response.incomplete"}\n\n', b""),
+        (b'event: response.created\ndata: {"type": "response.created", "response": {"note": "response.completed"}}\n\n', b""),
+        (b"event: response.completed\ndata: {\n\n", b""),
+        (b": response.completed\n\n", b""),
+        (b"data: {}\n\n", b""),
+    ],
+)
+def test_the_last_event_of_a_stream_carries_the_response(event: bytes, response: bytes) -> None:
+    """To the byte; no other does, whatever it speaks of."""
+    assert last_response(event) == response
