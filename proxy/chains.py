@@ -66,14 +66,18 @@ def _referred(record: Record, request: Request, prints: Fingerprints) -> Past | 
         mark = place_mark(reference.id, prints)
         kept = next((kept for kept in reversed(record.answers) if mark in kept.items), None)
         if kept is not None:
-            return _told_again(record, _past(record, kept), reference.item)
+            return _said_again(record, _past(record, kept), request, reference.item, prints)
     return None
 
 
-def _told_again(record: Record, past: Past, since: int) -> Past:
-    """What went before the items from `since` on, where those before it are the results of it: by the ids of its calls they are found."""
-    ids = {kept.place: tuple(kept.ids) for kept in record.answers}
-    messages = [msgspec.structs.replace(message, ids=message.ids or ids.get(message.place, ())) for message in past.messages]
+def _said_again(record: Record, past: Past, request: Request, since: int, prints: Fingerprints) -> Past:
+    """What went before the items from `since` on, with the results of it that stand before them: found by the ids of their calls."""
+    at = {id_mark(item.call_id, prints): index for index, item in enumerate(request.items[:since]) if item.call_id}
+    ids = {kept.place: kept.ids for kept in record.answers}
+    messages = [
+        msgspec.structs.replace(message, result=max([at.get(mark, -1) for mark in ids.get(message.place, ())], default=-1))
+        for message in past.messages
+    ]
     return msgspec.structs.replace(past, messages=tuple(messages), since=since)
 
 

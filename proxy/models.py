@@ -275,6 +275,20 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     created: int
 
 
+class Begun(msgspec.Struct, frozen=True, gc=False):
+    """A streamed answer that Lastcall brings to its end. choices: how many it has.
+
+    started: events of it went out already, so that its opening must not be repeated; called: calls of it did. sent: how far it had come
+    then, from the reader's `sent`.
+    """
+
+    head: Head
+    choices: int = 1
+    started: bool = False
+    called: bool = False
+    sent: object = None
+
+
 class Finding(msgspec.Struct, frozen=True, gc=False):
     """A loop shape seen in a trail.
 

@@ -67,7 +67,7 @@ class Earlier(msgspec.Struct, frozen=True, gc=False):
     """An assistant message that a request does not carry, as it is remembered. answer: its identity. place: where the upstream keeps it.
 
     calls: their fingerprints; names: their tools; ids: marks of their ids, none where they are not known any more. said: mark of its text,
-    0 where that is not known any more.
+    0 where that is not known any more. result: index of the last item that is a result of it, where the request says it again; else -1.
     """
 
     answer: int
@@ -76,6 +76,7 @@ class Earlier(msgspec.Struct, frozen=True, gc=False):
     names: tuple[str, ...] = ()
     ids: tuple[int, ...] = ()
     said: int = 0
+    result: int = -1
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):
@@ -99,21 +100,7 @@ class Messages(Sequence[Message]):
     the messages were those of the request that this one goes on from. joined: what a record made of them.
     """
 
-    __slots__ = (
-        "_read",
-        "_starts",
-        "_told",
-        "again",
-        "answers",
-        "begun",
-        "earlier",
-        "fingerprints",
-        "items",
-        "joined",
-        "line",
-        "made",
-        "times",
-    )
+    __slots__ = ("_read", "_starts", "again", "answers", "begun", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
 
     items: Sequence[Item]
     answers: list[int]
@@ -133,12 +120,8 @@ class Messages(Sequence[Message]):
         earlier: tuple[Earlier, ...] = (),
         before: "Messages | None" = None,
         shared: int = 0,
-        told: dict[int, int] | None = None,
     ) -> None:
-        """before: those of a request without `earlier` that these items go on from. shared: how many items are of it.
-
-        told: where a request brings results of `earlier` all the same, by the marks of their calls' ids.
-        """
+        """before: those of a request without `earlier` that these items go on from. shared: how many items are of it."""
         starts = [index for index, item in enumerate(items[shared:], shared) if item.role is _ASSISTANT]
         made = [items[start].calls for start in starts]
         read = [
@@ -156,7 +139,6 @@ class Messages(Sequence[Message]):
             self._uncount(before.fingerprints[begun:])
         self._count(fingerprints[self.begun :])
         self.items = items
-        self._told = told or {}
         self._starts = starts
         self._read: dict[int, Message] = {}
         self.earlier = earlier
@@ -214,8 +196,8 @@ class Messages(Sequence[Message]):
         calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
         _match_results(calls, items, start + 1, max(end, 0))
         last = next((at for at in range(end - 1, start, -1) if items[at].role is _TOOL and items[at].kind != HOSTED), -1)
-        if last < 0 and self._told and at < len(self.earlier):
-            last = max([self._told.get(mark, -1) for mark in self.earlier[at].ids], default=-1)
+        if last < 0 and at < len(self.earlier):
+            last = self.earlier[at].result
         return Message(self.answers[at], tuple(calls), start, last)
 
 
@@ -322,12 +304,10 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
 
     past: what the upstream keeps of it.
     """
-    since = 0 if past is None else past.since
-    items = (_GONE,) * since + request.items[since:] if since else request.items
-    told = {id_mark(item.call_id, prints): at for at, item in enumerate(request.items[:since]) if item.call_id}
+    items = request.items if past is None or not past.since else (_GONE,) * past.since + request.items[past.since :]
     base = _base(request, prints) if past is None else None
     if base is None:
-        messages, users, first = Messages(items, prints, past.messages if past is not None else (), told=told), list[UserText](), 0
+        messages, users, first = Messages(items, prints, past.messages if past is not None else ()), list[UserText](), 0
         before = len(messages.earlier)
     else:
         first = _shared(items, base.messages.items)

@@ -10,7 +10,7 @@ from typing import Protocol
 from proxy.dialects.chat import Chat
 from proxy.dialects.messages import Messages
 from proxy.dialects.responses import Responses
-from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
 
 
 class StreamReader(Protocol):
@@ -89,29 +89,16 @@ class Dialect(Protocol):
         """A whole answer with this text, or making these calls, finished normally."""
         ...
 
-    def stream_tail(
-        self,
-        head: Head,
-        text: str,
-        calls: tuple[ToolCall, ...],
-        usage: Usage | None,
-        notice: Notice | None,
-        *,
-        started: bool,
-        choices: int,
-        called: bool = False,
-        sent: object = None,
-    ) -> bytes:
+    def stream_tail(self, begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
         """The events that bring a stream to its end: text, then calls, then finish, usage (if given) and terminator.
 
-        started: whether events of this answer went out already, so that the opening event must not be repeated; called: whether calls
-        of it did; sent: how far it had come then, from the reader's `sent`. The notice stands in the last data event.
+        The notice stands in the last data event.
         """
         ...
 
     def stream_rest(
         self,
-        head: Head,
+        begun: Begun,
         answer: Answer,
         usage: Usage | None,
         notice: Notice,
@@ -119,19 +106,16 @@ class Dialect(Protocol):
         drop: Collection[tuple[int, int]],
         held: Sequence[bytes],
         reader: StreamReader,
-        started: bool,
-        called: bool,
-        sent: object,
     ) -> bytes:
         """What was held of a stream when calls are left out of it: brought to an end like a tail, or edited where that keeps more of it.
 
         answer: what is left of it. drop: the calls that are not, as (choice, call) positions. usage: what the client is to see of it, where
-        that is its choice. held: events that did not go out. reader: has read all of them. The others as in `stream_tail`.
+        that is its choice. held: events that did not go out. reader: has read all of them.
         """
         ...
 
-    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
-        """The events that end a stream, already under way, with an error that clients show and do not retry. sent: as in `stream_tail`."""
+    def stream_error(self, code: str, message: str, notice: Notice | None, begun: Begun | None = None) -> bytes:
+        """The events that end a stream with an error that clients show and do not retry. begun: where it is known, what it is."""
         ...
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:

@@ -5,8 +5,10 @@ This is its table of contents; the work is in `chat_request`, `chat_answer`, `ch
 
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from proxy.dialects import chat_answer, chat_render, chat_request, chat_stream
-from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
 
 
 class Chat:
@@ -44,24 +46,12 @@ class Chat:
     ) -> bytes:
         return chat_render.completion(head, text, usage, notice, choices, calls)
 
-    def stream_tail(
-        self,
-        head: Head,
-        text: str,
-        calls: tuple[ToolCall, ...],
-        usage: Usage | None,
-        notice: Notice | None,
-        *,
-        started: bool,
-        choices: int,
-        called: bool = False,
-        sent: object = None,
-    ) -> bytes:
-        return chat_render.stream_tail(head, text, calls, usage, notice, started=started, choices=choices, called=called)
+    def stream_tail(self, begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
+        return chat_render.stream_tail(begun, text, calls, usage, notice)
 
     def stream_rest(
         self,
-        head: Head,
+        begun: Begun,
         answer: Answer,
         usage: Usage | None,
         notice: Notice,
@@ -69,15 +59,11 @@ class Chat:
         drop: Collection[tuple[int, int]],
         held: Sequence[bytes],
         reader: object,
-        started: bool,
-        called: bool,
-        sent: object,
     ) -> bytes:
-        calls = () if called else answer.choices[0].calls
-        choices = len(answer.choices)
-        return chat_render.stream_tail(head, "", calls, usage, notice, started=started, choices=choices, called=called)
+        calls = () if begun.called else answer.choices[0].calls
+        return chat_render.stream_tail(msgspec.structs.replace(begun, choices=len(answer.choices)), "", calls, usage, notice)
 
-    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
+    def stream_error(self, code: str, message: str, notice: Notice | None, begun: Begun | None = None) -> bytes:
         return chat_render.stream_error(code, message, notice)
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.json import encode
 
 from proxy.dialects import notice as lastcall
-from proxy.models import Head, Notice, ToolCall, Usage
+from proxy.models import Begun, Head, Notice, ToolCall, Usage
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _DONE = b"data: [DONE]\n\n"
@@ -34,40 +34,29 @@ def completion(head: Head, text: str, usage: Usage | None, notice: Notice, choic
     return encode(body | lastcall.member(notice))
 
 
-def stream_tail(
-    head: Head,
-    text: str,
-    calls: tuple[ToolCall, ...],
-    usage: Usage | None,
-    notice: Notice | None,
-    *,
-    started: bool,
-    choices: int,
-    called: bool = False,
-) -> bytes:
+def stream_tail(begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
     """Brings a stream to its end: the text in each choice, the calls in the first one, finish, usage if given, terminator.
 
-    The notice stands in the last finish chunk and, since that is the last data event then, in the usage chunk. called: calls of the
-    first choice went out already.
+    The notice stands in the last finish chunk and, since that is the last data event then, in the usage chunk.
     """
-    rendered = [_call(head, position, call) for position, call in enumerate(calls)]
-    chunks = list(_chunks(text, rendered, started, choices, "tool_calls" if calls or called else "stop"))
+    rendered = [_call(begun.head, position, call) for position, call in enumerate(calls)]
+    chunks = list(_chunks(begun, text, rendered, "tool_calls" if calls or begun.called else "stop"))
     chunks[-1] |= lastcall.member(notice)
     if usage is not None:
         chunks.append({"choices": [], "usage": _usage(usage), **lastcall.member(notice)})
-    opening = _head(head, "chat.completion.chunk")
+    opening = _head(begun.head, "chat.completion.chunk")
     return b"".join([_event(opening | chunk) for chunk in chunks]) + _DONE
 
 
-def _chunks(text: str, calls: list[dict[str, Any]], started: bool, choices: int, finish: str) -> Iterator[dict[str, Any]]:
-    for index in range(choices):
-        if not started:
+def _chunks(begun: Begun, text: str, calls: list[dict[str, Any]], finish: str) -> Iterator[dict[str, Any]]:
+    for index in range(begun.choices):
+        if not begun.started:
             yield _chunk(index, {"role": "assistant", "content": ""})
         if text:
             yield _chunk(index, {"content": text})
     for call in calls:
         yield _chunk(0, {"tool_calls": [call]})
-    for index in range(choices):
+    for index in range(begun.choices):
         yield _chunk(index, {}, finish if index == 0 else "stop")
 
 

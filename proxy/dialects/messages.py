@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from proxy.dialects import messages_answer, messages_render, messages_request, messages_rest, messages_stream
-from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
 
 
 class Messages:
@@ -46,25 +46,12 @@ class Messages:
     ) -> bytes:
         return messages_render.completion(head, text, usage, notice, calls)
 
-    def stream_tail(
-        self,
-        head: Head,
-        text: str,
-        calls: tuple[ToolCall, ...],
-        usage: Usage | None,
-        notice: Notice | None,
-        *,
-        started: bool,
-        choices: int,
-        called: bool = False,
-        sent: object = None,
-    ) -> bytes:
-        standing = sent if isinstance(sent, messages_stream.Standing) else None
-        return messages_render.stream_tail(head, text, calls, usage, notice, started=started, called=called, sent=standing)
+    def stream_tail(self, begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
+        return messages_render.stream_tail(begun, text, calls, usage, notice)
 
     def stream_rest(
         self,
-        head: Head,
+        begun: Begun,
         answer: Answer,
         usage: Usage | None,
         notice: Notice,
@@ -72,20 +59,16 @@ class Messages:
         drop: Collection[tuple[int, int]],
         held: Sequence[bytes],
         reader: Any,
-        started: bool,
-        called: bool,
-        sent: object,
     ) -> bytes:
         calls = answer.choices[0].calls
-        numbers, out = reader.calls_at(), sent.next if isinstance(sent, messages_stream.Standing) else 0
+        numbers, out = reader.calls_at(), messages_render.standing_of(begun).next
         gone = {numbers[call] for choice, call in drop if choice == 0 and call < len(numbers) and numbers[call] >= out}
-        edited = messages_rest.without_blocks(held, gone, notice, called=called or bool(calls))
+        edited = messages_rest.without_blocks(held, gone, notice, called=begun.called or bool(calls))
         if edited is not None:
             return edited
-        left = () if called else calls
-        return self.stream_tail(head, "", left, usage, notice, started=started, choices=1, called=called, sent=sent)
+        return self.stream_tail(begun, "", () if begun.called else calls, usage, notice)
 
-    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
+    def stream_error(self, code: str, message: str, notice: Notice | None, begun: Begun | None = None) -> bytes:
         return messages_render.stream_error(code, message, notice)
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:

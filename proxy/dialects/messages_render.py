@@ -14,7 +14,7 @@ from msgspec.json import encode
 from proxy.dialects import notice as lastcall
 from proxy.dialects.messages_stream import Standing
 from proxy.dialects.raw_json import plain
-from proxy.models import Head, Notice, ToolCall, Usage
+from proxy.models import Begun, Head, Notice, ToolCall, Usage
 
 KEEP_ALIVE = b'event: ping\ndata: {"type": "ping"}\n\n'
 _KINDS = {
@@ -36,25 +36,20 @@ def completion(head: Head, text: str, usage: Usage | None, notice: Notice, calls
     return encode(_message(head, content) | ending | {"usage": _usage(usage or Usage())} | lastcall.member(notice))
 
 
-def stream_tail(
-    head: Head,
-    text: str,
-    calls: tuple[ToolCall, ...],
-    usage: Usage | None,
-    notice: Notice | None,
-    *,
-    started: bool,
-    called: bool = False,
-    sent: Standing | None = None,
-) -> bytes:
-    """Brings a stream to its end from where it stands (`sent`): closes the open block, adds one for the text and one for each call, ends.
+def standing_of(begun: Begun) -> Standing:
+    """How far a stream has come."""
+    return begun.sent if isinstance(begun.sent, Standing) else Standing()
+
+
+def stream_tail(begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
+    """Brings a stream to its end from where it stands: closes the open block, adds one for the text and one for each call, ends.
 
     The notice stands in the last event.
     """
-    standing = sent or Standing()
+    head, standing = begun.head, standing_of(begun)
     spent = _usage(usage or Usage())
     events: list[dict[str, Any]] = []
-    if not started:
+    if not begun.started:
         opening = _message(head, []) | {"stop_reason": None, "stop_sequence": None, "usage": spent | {"output_tokens": 0}}
         events.append({"type": "message_start", "message": opening})
     said = _paragraph(text, standing)
@@ -64,7 +59,7 @@ def stream_tail(
     if standing.open is not None:
         events.append({"type": "content_block_stop", "index": standing.open})
     events += _blocks(head, said, calls, standing.next)
-    reason = "tool_use" if calls or called else "end_turn"
+    reason = "tool_use" if calls or begun.called else "end_turn"
     events.append({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": spent})
     events.append({"type": "message_stop", **lastcall.member(notice)})
     return b"".join([_event(event) for event in events])

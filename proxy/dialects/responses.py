@@ -7,8 +7,8 @@ an item is stands in `responses_items`.
 from collections.abc import Collection, Sequence
 
 from proxy.dialects import chat_render, responses_answer, responses_render, responses_request, responses_stream
-from proxy.dialects.responses_render import Standing
-from proxy.models import Answer, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.dialects.responses_render import standing_of
+from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
 
 
 class Responses:
@@ -47,25 +47,12 @@ class Responses:
     ) -> bytes:
         return responses_render.completion(head, text, usage, notice, calls)
 
-    def stream_tail(
-        self,
-        head: Head,
-        text: str,
-        calls: tuple[ToolCall, ...],
-        usage: Usage | None,
-        notice: Notice | None,
-        *,
-        started: bool,
-        choices: int,
-        called: bool = False,
-        sent: object = None,
-    ) -> bytes:
-        standing = sent if isinstance(sent, Standing) else Standing()
-        return responses_render.stream_tail(head, text, calls, usage, notice, started=started, standing=standing)
+    def stream_tail(self, begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
+        return responses_render.stream_tail(begun, text, calls, usage, notice)
 
     def stream_rest(
         self,
-        head: Head,
+        begun: Begun,
         answer: Answer,
         usage: Usage | None,
         notice: Notice,
@@ -73,16 +60,12 @@ class Responses:
         drop: Collection[tuple[int, int]],
         held: Sequence[bytes],
         reader: object,
-        started: bool,
-        called: bool,
-        sent: object,
     ) -> bytes:
-        standing = sent if isinstance(sent, Standing) else Standing()
         assert isinstance(reader, responses_stream.ResponsesReader)
-        return reader.rest(head, held, {call for choice, call in drop if choice == 0}, notice, standing)
+        return reader.rest(begun.head, held, {call for choice, call in drop if choice == 0}, notice, standing_of(begun))
 
-    def stream_error(self, code: str, message: str, notice: Notice | None, *, sent: object = None) -> bytes:
-        return responses_render.stream_error(code, message, notice, sent if isinstance(sent, Standing) else Standing())
+    def stream_error(self, code: str, message: str, notice: Notice | None, begun: Begun | None = None) -> bytes:
+        return responses_render.stream_error(code, message, notice, begun)
 
     def error(self, status: int, code: str, message: str, notice: Notice | None) -> bytes:
         return chat_render.error(status, code, message, notice)

@@ -14,7 +14,7 @@ from msgspec.json import encode
 from proxy.dialects import notice as lastcall
 from proxy.dialects.raw_json import Fields, members_of, object_of, plain
 from proxy.dialects.responses_items import OWN
-from proxy.models import Head, Notice, ToolCall, Usage
+from proxy.models import Begun, Head, Notice, ToolCall, Usage
 
 KEEP_ALIVE = b": keep-alive\n\n"
 
@@ -56,22 +56,19 @@ def completion(head: Head, text: str, usage: Usage | None, notice: Notice, calls
     return encode(_response(head, "completed", items, usage) | lastcall.member(notice))
 
 
-def stream_tail(
-    head: Head,
-    text: str,
-    calls: tuple[ToolCall, ...],
-    usage: Usage | None,
-    notice: Notice | None,
-    *,
-    started: bool,
-    standing: Standing,
-) -> bytes:
+def standing_of(begun: Begun) -> Standing:
+    """How far a stream has come."""
+    return begun.sent if isinstance(begun.sent, Standing) else Standing()
+
+
+def stream_tail(begun: Begun, text: str, calls: tuple[ToolCall, ...], usage: Usage | None, notice: Notice | None) -> bytes:
     """Brings a stream to its end from where it stands: closes what is open, adds an item for the text and one for each call, completes.
 
     The notice stands in the last event, and in the response it holds.
     """
+    head, standing = begun.head, standing_of(begun)
     events = Events(standing.number)
-    if not started:
+    if not begun.started:
         opening = _response(head, "in_progress", [], None)
         events.add("response.created", response=opening)
         events.add("response.in_progress", response=opening)
@@ -94,7 +91,7 @@ def _complete(
     events: "Events", head: Head, items: Sequence[dict[str, Any]], usage: Usage | None, notice: Notice | None, standing: Standing
 ) -> bytes:
     output: list[Any] = [*(Raw(item.raw) for item in standing.shown), *items]
-    response = _completed(head, output, usage, standing.response) | lastcall.member(notice)
+    response = _ended(head, "completed", output, usage, standing.response) | lastcall.member(notice)
     events.add("response.completed", response=response, **lastcall.member(notice))
     return events.bytes()
 
@@ -165,15 +162,20 @@ def _tell(events: Events, index: int, item: dict[str, Any]) -> None:
     events.add("response.output_item.done", output_index=index, item=item)
 
 
-def stream_error(code: str, message: str, notice: Notice | None, standing: Standing) -> bytes:
-    """A response that failed: the one that was begun, with the items that were done. A stop says so with the one code that no client takes
-    for a fault to be tried again; a fault does not."""
+def stream_error(code: str, message: str, notice: Notice | None, begun: Begun | None) -> bytes:
+    """A response that failed. A stop says so with the one code that no client takes for a fault to be tried again; a fault does not.
+
+    It is the response that the stream began with, under the next number: a parser takes no other.
+    """
     known = "server_error" if notice is None else "invalid_prompt"
-    head = Head(_mint("resp_lastcall_", Head(code, "", 0), 0), "", 0)
-    output = [Raw(item.raw) for item in standing.shown if not item.open]
-    response = _completed(head, output, None, standing.response) | {"status": "failed", "error": {"code": known, "message": message}}
+    begun = begun or Begun(Head(_mint("resp_lastcall_", Head(code, "", 0), 0), "", 0), started=True)
+    standing = standing_of(begun)
     events = Events(standing.number)
-    events.add("response.failed", response=response | lastcall.member(notice), **lastcall.member(notice))
+    if not begun.started:
+        events.add("response.created", response=_response(begun.head, "in_progress", [], None))
+    output = [Raw(item.raw) for item in standing.shown if not item.open]
+    failed = _ended(begun.head, "failed", output, None, standing.response) | {"error": {"code": known, "message": message}}
+    events.add("response.failed", response=failed | lastcall.member(notice), **lastcall.member(notice))
     return events.bytes()
 
 
@@ -207,12 +209,12 @@ def _response(head: Head, status: str, output: Sequence[Any], usage: Usage | Non
     }
 
 
-def _completed(head: Head, output: Sequence[Any], usage: Usage | None, response: bytes) -> dict[str, Any]:
+def _ended(head: Head, status: str, output: Sequence[Any], usage: Usage | None, response: bytes) -> dict[str, Any]:
     """The response of a stream at its end: the one it began with, where it did."""
     if not response:
-        return _response(head, "completed", output, usage)
+        return _response(head, status, output, usage)
     begun: dict[str, Any] = dict(members_of(response))
-    ended = {"status": "completed", "error": None, "incomplete_details": None, "output": output}
+    ended = {"status": status, "error": None, "incomplete_details": None, "output": output}
     return begun | ended | {"usage": None if usage is None else _usage(usage)}
 
 

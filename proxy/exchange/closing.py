@@ -139,8 +139,8 @@ class Closing:
             return
         notice = course.notice()  # half a call went out: only an error keeps the client from carrying it out
         self._end(full=False)
-        end = course.dialect.stream_error(f"lastcall_{Reason.DEADLINE}", notice.message, notice, sent=course.sent)
-        await self._reply.write(end, more=False)
+        begun = None if course.spoken is None else course.begun(course.spoken)
+        await self._reply.write(course.dialect.stream_error(f"lastcall_{Reason.DEADLINE}", notice.message, notice, begun), more=False)
 
     async def local(self) -> None:
         """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
@@ -197,9 +197,7 @@ class Closing:
         if reply.status is None:
             reply.prepare(200, _STREAM)
         shown = usage if request.wants_usage else None
-        started = course.spoken is not None
-        tail = course.dialect.stream_tail(head, text, calls, shown, notice, started=started, choices=request.choices, sent=course.sent)
-        await reply.write(tail, more=False)
+        await reply.write(course.dialect.stream_tail(course.begun(head), text, calls, shown, notice), more=False)
 
 
 def retry_after(budget: Allowance | None, id: str) -> tuple[bytes, bytes]:

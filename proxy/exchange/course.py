@@ -11,7 +11,7 @@ from proxy.dialects import Dialect
 from proxy.engine import Admission, Verdict, notice_of
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.lineage import stopped_below
-from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall
+from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, ToolCall
 from proxy.policy import Mode
 from proxy.sessions import Session
 
@@ -72,6 +72,10 @@ class Course(msgspec.Struct):
         if answer is not None and answer.id:
             return Head(answer.id, answer.model or model, answer.created or created)
         return Head(self.dialect.id_prefix + new_id, model, created)
+
+    def begun(self, head: Head) -> Begun:
+        """The stream that is brought to its end. head: its identity."""
+        return Begun(head, self.session.request.choices, self.spoken is not None, self.called, self.sent)
 
     def fields(self) -> list[tuple[bytes, bytes]]:
         """The header fields that every answer carries."""

@@ -305,25 +305,17 @@ class Exchange:
         left, _ = _parted(answer, drop)
         self._went_through(answer, drop)
         usage, notice = answer.usage if course.session.request.wants_usage else None, course.notice(pruned=True)
-        rest = self._dialect.stream_rest(
-            course.head(answer, int(self._set.wall()), self._set.new_id()),
-            left,
-            usage,
-            notice,
-            drop=drop,
-            held=forward.held,
-            reader=forward.reader,
-            started=course.spoken is not None,
-            called=forward.called,
-            sent=forward.sent,
-        )
+        begun = course.begun(course.spoken or course.head(answer, int(self._set.wall()), self._set.new_id()))
+        rest = self._dialect.stream_rest(begun, left, usage, notice, drop=drop, held=forward.held, reader=forward.reader)
         await self._reply.write(rest, more=False)
 
     async def _failed(self, error: UpstreamFailed) -> None:
         if self._reply.status is None:
             await self._reply.whole(error.status, [JSON], self._dialect.error(error.status, error.code, error.message, None))
         else:
-            await self._client.write(self._dialect.stream_error(error.code, error.message, None, sent=self._course.sent), more=False)
+            course = self._course
+            begun = course.begun(course.spoken or course.head(None, int(self._set.wall()), self._set.new_id()))
+            await self._client.write(self._dialect.stream_error(error.code, error.message, None, begun), more=False)
 
     # ---- afterwards
 

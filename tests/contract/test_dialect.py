@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from proxy.dialects import DIALECTS, Dialect
 from proxy.dialects.sse import Splitter
 from proxy.errors import BadRequest
-from proxy.models import Action, Answer, Edits, Head, Insert, Item, Notice, Reason, Request, Role, ToolCall, Usage, text_of
+from proxy.models import Action, Answer, Begun, Edits, Head, Insert, Item, Notice, Reason, Request, Role, ToolCall, Usage, text_of
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 HEAD = Head("id-1", "m", 1_767_225_600)
@@ -188,7 +188,7 @@ def test_pruning_takes_out_those_calls_only(dialect: Dialect, path: Path) -> Non
 def test_own_answers_read_back(dialect: Dialect) -> None:
     """What Lastcall writes is complete, says the text and carries the notice."""
     whole = dialect.completion(HEAD, "why", Usage(5, 2), NOTICE, 2)
-    tail = dialect.stream_tail(HEAD, "why", (ToolCall("a", "ls", "{}"),), Usage(5, 2), NOTICE, started=False, choices=1)
+    tail = dialect.stream_tail(Begun(HEAD), "why", (ToolCall("a", "ls", "{}"),), Usage(5, 2), NOTICE)
 
     for answer in (dialect.read_answer(whole), streamed(dialect, [dialect.keep_alive, tail])):
         assert answer.complete
@@ -227,7 +227,7 @@ def test_a_stream_can_be_ended_in_the_place_of_any_of_its_texts(dialect: Dialect
             before.feed(event)
         known = before.answer()
         said = known.choices[0].text if known.choices else ""
-        tail = dialect.stream_tail(HEAD, "why", (), None, NOTICE, started=withheld > 0, choices=1, sent=reader.sent())
+        tail = dialect.stream_tail(Begun(HEAD, started=withheld > 0, sent=reader.sent()), "why", (), None, NOTICE)
         ended = streamed(dialect, [*events[:withheld], tail])
         assert ended.complete
         assert "".join(ended.choices[0].text.split()) == "".join(f"{said}why".split())

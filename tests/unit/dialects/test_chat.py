@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
 from proxy.dialects.chat import Chat
-from proxy.models import Action, Answer, Choice, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Answer, Begun, Choice, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
 
 CHAT = Chat()
 HEAD = Head("chatcmpl-1", "m", 1_767_225_600)
@@ -48,7 +48,7 @@ def test_sdk_reads_a_completion() -> None:
 @pytest.mark.parametrize("notice", [None, NOTICE])
 def test_strict_parser_reads_a_stream(usage: Usage | None, notice: Notice | None) -> None:
     """The streaming helper, which trips over most faults, puts text and calls together."""
-    stream = CHAT.keep_alive + CHAT.stream_tail(HEAD, "Looking.", CALLS, usage, notice, started=False, choices=1)
+    stream = CHAT.keep_alive + CHAT.stream_tail(Begun(HEAD), "Looking.", CALLS, usage, notice)
 
     with sdk(200, "text/event-stream", stream) as client, client.chat.completions.stream(**ASK) as events:
         final = events.get_final_completion()
@@ -65,7 +65,7 @@ def test_strict_parser_reads_a_stream_that_was_under_way() -> None:
     """The tail goes on where the upstream's own events ended."""
     opening = b'data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]}\n\n'
     began = opening % b'{"index":0,"delta":{"role":"assistant","content":"So far"},"finish_reason":null}'
-    stream = began + CHAT.stream_tail(HEAD, "\n\n[lastcall stop] why", (), None, NOTICE, started=True, choices=1)
+    stream = began + CHAT.stream_tail(Begun(HEAD, started=True), "\n\n[lastcall stop] why", (), None, NOTICE)
 
     with sdk(200, "text/event-stream", stream) as client, client.chat.completions.stream(**ASK) as events:
         final = events.get_final_completion()
@@ -127,9 +127,9 @@ def test_nudged_messages_are_valid() -> None:
 @pytest.mark.parametrize("called", [False, True])
 def test_rest_of_a_held_stream_makes_the_calls_that_are_left(called: bool) -> None:
     """Calls that went out are not repeated, and the stream ends as one with calls."""
-    left, flags = Answer((Choice("", CALLS[1:]),)), {"started": True, "called": called}
+    left, begun = Answer((Choice("", CALLS[1:]),)), Begun(HEAD, started=True, called=called)
 
-    rest = CHAT.stream_rest(HEAD, left, None, NOTICE, drop=[(0, 0)], held=[], reader=CHAT.reader(), sent=None, **flags)
+    rest = CHAT.stream_rest(begun, left, None, NOTICE, drop=[(0, 0)], held=[], reader=CHAT.reader())
 
     assert (b'"cat"' in rest, b'"role"' in rest) == (not called, False)
     assert b'"finish_reason":"tool_calls"' in rest

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.dialects.chat_render import completion, error, stream_error, stream_tail
 from proxy.dialects.chat_stream import ChatReader
-from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, ToolCall, Usage
 
 HEAD = Head("chatcmpl-1", "m", 5)
 NOTICE = Notice(action=Action.STOP, reason=Reason.STEP_BUDGET, message="[lastcall budget] over", limit=50)
@@ -47,7 +47,7 @@ def test_stream_tail_reads_back_as_what_it_was_given() -> None:
     """Text in each choice, the calls in the first one."""
     calls = (ToolCall("a", "ls", "{}"), ToolCall("b", "run", "x", True))
 
-    tail = stream_tail(HEAD, "bye", calls, USAGE, None, started=False, choices=2)
+    tail = stream_tail(Begun(HEAD, 2), "bye", calls, USAGE, None)
 
     assert said(tail) == Answer((Choice("bye", calls, "tool_calls"), Choice("bye", (), "stop")), USAGE, "chatcmpl-1", "m", 5, True)
 
@@ -55,7 +55,7 @@ def test_stream_tail_reads_back_as_what_it_was_given() -> None:
 @pytest.mark.parametrize(("started", "roles"), [(False, ["assistant"]), (True, [])])
 def test_opening_is_not_repeated(started: bool, roles: list[str]) -> None:
     """A stream under way has had its role."""
-    tail = events(stream_tail(HEAD, "bye", (), None, None, started=started, choices=1))
+    tail = events(stream_tail(Begun(HEAD, started=started), "bye", (), None, None))
 
     assert [choice["delta"]["role"] for event in tail for choice in event["choices"] if "role" in choice["delta"]] == roles
 
@@ -63,7 +63,7 @@ def test_opening_is_not_repeated(started: bool, roles: list[str]) -> None:
 @pytest.mark.parametrize(("usage", "carriers"), [(None, [False, False, True]), (USAGE, [False, False, True, True])])
 def test_notice_stands_in_the_finish_chunk_and_the_last_event(usage: Usage | None, carriers: list[bool]) -> None:
     """A client that looks at only one of them sees it."""
-    tail = events(stream_tail(HEAD, "bye", (), usage, NOTICE, started=False, choices=1))
+    tail = events(stream_tail(Begun(HEAD), "bye", (), usage, NOTICE))
 
     assert ["lastcall" in event for event in tail] == carriers
 
@@ -72,7 +72,7 @@ def test_stream_tail_has_what_the_strictest_client_wants() -> None:
     """Indices from 0, ids and names, text as arguments, object deltas, one finish a choice, no choice beside usage."""
     calls = (ToolCall(None, "ls", ""), ToolCall(None, "ls", ""))
 
-    *chunks, usage = events(stream_tail(HEAD, "", calls, USAGE, NOTICE, started=True, choices=1))
+    *chunks, usage = events(stream_tail(Begun(HEAD, started=True), "", calls, USAGE, NOTICE))
 
     fragments = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", [])]
     assert [call["index"] for call in fragments] == [0, 1]
@@ -86,8 +86,8 @@ def test_stream_tail_has_what_the_strictest_client_wants() -> None:
 def test_minted_ids_are_the_same_each_time_and_differ_between_answers() -> None:
     """Rendering again gives the same bytes; another answer never repeats an id."""
     calls = (ToolCall(None, "ls", "{}"),)
-    first, again = (stream_tail(HEAD, "", calls, None, None, started=True, choices=1) for _ in range(2))
-    other = stream_tail(Head("chatcmpl-2", "m", 5), "", calls, None, None, started=True, choices=1)
+    first, again = (stream_tail(Begun(HEAD, started=True), "", calls, None, None) for _ in range(2))
+    other = stream_tail(Begun(Head("chatcmpl-2", "m", 5), started=True), "", calls, None, None)
 
     assert first == again
     assert said(first).choices[0].calls[0].id != said(other).choices[0].calls[0].id

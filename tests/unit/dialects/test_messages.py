@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from proxy.dialects.messages import Messages
 from proxy.dialects.sse import Splitter
-from proxy.models import Action, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Begun, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
 
 MESSAGES = Messages()
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "messages"
@@ -53,7 +53,7 @@ def test_sdk_reads_a_completion() -> None:
 @pytest.mark.parametrize("notice", [None, NOTICE])
 def test_strict_parser_reads_a_stream(usage: Usage | None, notice: Notice | None) -> None:
     """The streaming helper puts text and calls together."""
-    final = final_of(MESSAGES.stream_tail(HEAD, "Looking.", CALLS, usage, notice, started=False, choices=1))
+    final = final_of(MESSAGES.stream_tail(Begun(HEAD), "Looking.", CALLS, usage, notice))
 
     text, *calls = final.content
     assert text.text == "Looking."
@@ -70,7 +70,7 @@ def test_strict_parser_reads_a_stream_stopped_at_any_event(recorded: str) -> Non
         reader = MESSAGES.reader()
         for event in events[: held + 1]:
             reader.feed(event)
-        tail = MESSAGES.stream_tail(HEAD, "why", (), Usage(5, 2), NOTICE, started=True, choices=1, sent=reader.sent())
+        tail = MESSAGES.stream_tail(Begun(HEAD, started=True, sent=reader.sent()), "why", (), Usage(5, 2), NOTICE)
         if events[held].startswith((b"event: message_delta", b"event: message_stop")):
             continue  # with these the upstream has ended it
 

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.dialects.messages_render import completion, error, stream_error, stream_tail
 from proxy.dialects.messages_stream import MessagesReader, Standing
-from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, ToolCall, Usage
 
 HEAD = Head("msg_1", "m", 5)
 NOTICE = Notice(action=Action.STOP, reason=Reason.STEP_BUDGET, message="[lastcall budget] over", limit=50)
@@ -52,7 +52,7 @@ def test_stream_tail_reads_back_as_what_it_was_given() -> None:
     """Text, then the calls, then usage."""
     calls = (ToolCall("a", "ls", "{}"), ToolCall("b", "run", '{"x":'))
 
-    tail = stream_tail(HEAD, "bye", calls, USAGE, None, started=False)
+    tail = stream_tail(Begun(HEAD), "bye", calls, USAGE, None)
     assert said(tail) == Answer((Choice("bye", calls, "tool_use"),), USAGE, "msg_1", "m", None, True)
 
 
@@ -66,7 +66,7 @@ def test_stream_tail_reads_back_as_what_it_was_given() -> None:
 )
 def test_a_stream_goes_on_where_it_stands(sent: Standing, kinds: list[Any], numbers: list[int]) -> None:
     """The open block is closed, the next takes the next number, nothing is opened twice."""
-    tail = events(stream_tail(HEAD, "bye", (), None, NOTICE, started=True, sent=sent))
+    tail = events(stream_tail(Begun(HEAD, started=True, sent=sent), "bye", (), None, NOTICE))
 
     assert [(event["type"], event["index"]) for event in tail[: len(kinds)]] == kinds
     assert [event["index"] for event in tail if event["type"] == "content_block_start"] == numbers
@@ -84,14 +84,14 @@ def test_a_stream_goes_on_where_it_stands(sent: Standing, kinds: list[Any], numb
 @pytest.mark.parametrize(("spoke", "text"), [(True, "\nmore"), (False, "\n\nmore")])
 def test_a_further_paragraph_is_the_same_text_when_it_comes_back(spoke: bool, text: str) -> None:
     """Blocks are joined by one line end in a history, so of two that stand between paragraphs one goes."""
-    tail = events(stream_tail(HEAD, "\n\nmore", (), None, None, started=True, sent=Standing(1, None, spoke)))
+    tail = events(stream_tail(Begun(HEAD, started=True, sent=Standing(1, None, spoke)), "\n\nmore", (), None, None))
 
     assert tail[1]["delta"]["text"] == text
 
 
 def test_calls_that_went_out_end_the_message_as_calls_do() -> None:
     """Also when nothing is added."""
-    (finish, _) = events(stream_tail(HEAD, "", (), None, None, started=True, called=True, sent=Standing(1, None)))
+    (finish, _) = events(stream_tail(Begun(HEAD, started=True, called=True, sent=Standing(1, None)), "", (), None, None))
 
     assert finish["delta"]["stop_reason"] == "tool_use"
 
@@ -99,8 +99,8 @@ def test_calls_that_went_out_end_the_message_as_calls_do() -> None:
 def test_ids_of_calls_without_one_are_made_from_the_answer() -> None:
     """The same each time, another in another answer."""
     calls = (ToolCall(None, "ls", "{}"),)
-    first, again = (said(stream_tail(HEAD, "", calls, None, None, started=False)).choices[0].calls[0].id for _ in range(2))
-    other = said(stream_tail(Head("msg_2", "m", 5), "", calls, None, None, started=False)).choices[0].calls[0].id
+    first, again = (said(stream_tail(Begun(HEAD), "", calls, None, None)).choices[0].calls[0].id for _ in range(2))
+    other = said(stream_tail(Begun(Head("msg_2", "m", 5)), "", calls, None, None)).choices[0].calls[0].id
 
     assert first == again != other
     assert (first or "").startswith("toolu_")
@@ -133,6 +133,6 @@ def test_a_stream_can_end_with_an_error() -> None:
 
 def test_a_text_block_that_says_nothing_yet_is_gone_on_with() -> None:
     """An empty block would be refused once it stands in a history."""
-    tail = events(stream_tail(HEAD, "why", (), None, None, started=True, sent=Standing(1, 0, blank=True)))
+    tail = events(stream_tail(Begun(HEAD, started=True, sent=Standing(1, 0, blank=True)), "why", (), None, None))
     assert [(event["type"], event.get("index")) for event in tail[:2]] == [("content_block_delta", 0), ("content_block_stop", 0)]
     assert [event["type"] for event in tail[2:]] == ["message_delta", "message_stop"]

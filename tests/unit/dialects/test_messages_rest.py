@@ -11,7 +11,7 @@ import pytest
 from proxy.dialects.messages import Messages
 from proxy.dialects.messages_rest import without_blocks
 from proxy.dialects.sse import Splitter
-from proxy.models import Action, Answer, Head, Notice, Reason
+from proxy.models import Action, Answer, Begun, Head, Notice, Reason
 
 MESSAGES = Messages()
 NOTICE = Notice(action=Action.STOP, reason=Reason.CYCLE, message="why")
@@ -38,18 +38,8 @@ def rest(events: list[bytes], first_held: int, drop: Collection[tuple[int, int]]
     answer = reader.answer()
     calls = tuple(call for place, call in enumerate(answer.choices[0].calls) if (0, place) not in drop)
     left = msgspec.structs.replace(answer, choices=(msgspec.structs.replace(answer.choices[0], calls=calls),))
-    tail = MESSAGES.stream_rest(
-        Head("msg_02", "m", 5),
-        left,
-        answer.usage,
-        NOTICE,
-        drop=drop,
-        held=events[first_held:],
-        reader=reader,
-        started=first_held > 0,
-        called=called,
-        sent=sent if first_held else None,
-    )
+    begun = Begun(Head("msg_02", "m", 5), started=first_held > 0, called=called, sent=sent if first_held else None)
+    tail = MESSAGES.stream_rest(begun, left, answer.usage, NOTICE, drop=drop, held=events[first_held:], reader=reader)
     return b"".join(events[:first_held]) + tail
 
 

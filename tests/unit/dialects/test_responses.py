@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from proxy.dialects.responses import Responses
 from proxy.dialects.sse import Splitter, data_of
-from proxy.models import Action, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Begun, Edits, Head, Insert, Notice, Reason, ToolCall, Usage
 
 DIALECT = Responses()
 HEAD = Head("resp_1", "m", 1_767_225_600)
@@ -74,7 +74,7 @@ def test_sdk_reads_calls_of_a_completion() -> None:
 @pytest.mark.parametrize("notice", [None, NOTICE])
 def test_strict_parser_reads_a_stream(usage: Usage | None, notice: Notice | None) -> None:
     """The streaming helper, which wants `response.created` first, puts text and calls together."""
-    tail = DIALECT.stream_tail(HEAD, "Looking.", CALLS, usage, notice, started=False, choices=1)
+    tail = DIALECT.stream_tail(Begun(HEAD), "Looking.", CALLS, usage, notice)
     check(tail)
 
     with sdk(200, "text/event-stream", DIALECT.keep_alive + tail) as client, client.responses.stream(**ASK) as events:
@@ -124,7 +124,7 @@ def test_strict_parser_reads_a_stream_that_was_under_way() -> None:
     reader = DIALECT.reader()
     for one in [*STARTED, CALL]:
         reader.feed(one)
-    tail = DIALECT.stream_tail(HEAD, "\n\n[lastcall stop] why", (), USAGE, NOTICE, started=True, choices=1, sent=reader.sent())
+    tail = DIALECT.stream_tail(Begun(HEAD, started=True, sent=reader.sent()), "\n\n[lastcall stop] why", (), USAGE, NOTICE)
     stream = b"".join(STARTED) + tail
     check(stream)
 
@@ -155,7 +155,8 @@ def test_strict_parser_reads_an_error_in_a_stream_that_was_under_way() -> None:
         reader = DIALECT.reader()
         for one in begun:
             reader.feed(one)
-        stream = b"".join(begun) + DIALECT.stream_error("c", "Stopped by Lastcall", NOTICE, sent=reader.sent(withheld=False))
+        known = Begun(HEAD, started=True, sent=reader.sent(withheld=False))
+        stream = b"".join(begun) + DIALECT.stream_error("c", "Stopped by Lastcall", NOTICE, known)
         check(stream)
         with sdk(200, "text/event-stream", stream) as client, client.responses.stream(**ASK) as events:
             first, *_, failed = list(events)
@@ -188,14 +189,12 @@ def test_pruned_answer_is_still_a_response() -> None:
 
 def test_rest_of_a_held_stream_is_still_one() -> None:
     """With the calls that were kept, under their own ids."""
-    whole = Splitter().feed(DIALECT.stream_tail(HEAD, "Looking.", CALLS, USAGE, None, started=False, choices=1))
+    whole = Splitter().feed(DIALECT.stream_tail(Begun(HEAD), "Looking.", CALLS, USAGE, None))
     reader = DIALECT.reader()
     for one in whole:
         reader.feed(one)
 
-    rest = DIALECT.stream_rest(
-        HEAD, reader.answer(), None, NOTICE, drop=[(0, 0), (1, 1)], held=whole, reader=reader, started=False, called=False, sent=None
-    )
+    rest = DIALECT.stream_rest(Begun(HEAD), reader.answer(), None, NOTICE, drop=[(0, 0), (1, 1)], held=whole, reader=reader)
     check(rest)
 
     with sdk(200, "text/event-stream", rest) as client, client.responses.stream(**ASK) as events:

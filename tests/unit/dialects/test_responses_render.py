@@ -6,7 +6,7 @@ from typing import Any
 from proxy.dialects.responses_render import Part, Shown, Standing, completion, stream_tail
 from proxy.dialects.responses_stream import ResponsesReader
 from proxy.dialects.sse import Splitter, data_of
-from proxy.models import Action, Answer, Choice, Head, Notice, Reason, ToolCall, Usage
+from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, ToolCall, Usage
 
 HEAD = Head("resp_1", "m", 5)
 NOTICE = Notice(action=Action.STOP, reason=Reason.STEP_BUDGET, message="over", limit=50)
@@ -14,14 +14,14 @@ CALLS = (ToolCall("a", "ls", "{}"), ToolCall("b", "run", "x", True))
 
 
 def tail(text: str = "bye", calls: tuple[ToolCall, ...] = (), *, started: bool = False, standing: Standing | None = None) -> list[Any]:
-    written = stream_tail(HEAD, text, calls, Usage(10, 4), NOTICE, started=started, standing=standing or Standing())
+    written = stream_tail(Begun(HEAD, started=started, sent=standing), text, calls, Usage(10, 4), NOTICE)
     return [json.loads(data_of(event) or b"") for event in Splitter().feed(written)]
 
 
 def test_tail_reads_back_as_what_it_was_given() -> None:
     """Text, then calls."""
     reader = ResponsesReader()
-    for event in Splitter().feed(stream_tail(HEAD, "bye", CALLS, Usage(10, 4), None, started=False, standing=Standing())):
+    for event in Splitter().feed(stream_tail(Begun(HEAD), "bye", CALLS, Usage(10, 4), None)):
         reader.feed(event)
 
     answer = reader.answer()

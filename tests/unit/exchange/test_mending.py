@@ -8,7 +8,7 @@ import pytest
 from proxy.dialects import DIALECTS
 from proxy.dialects.sse import Splitter
 from proxy.events import FindingSeen
-from proxy.models import Action, Head, Notice, Reason, Usage
+from proxy.models import Action, Begun, Head, Notice, Reason, Usage
 from proxy.policy import Budgets, Expectation, Mode, OnStop, Policy, WrapUpRule
 from tests.in_process import (
     DONE,
@@ -389,7 +389,7 @@ async def test_markup_is_mended_in_every_dialect(path: str, streamed: bool, said
 
     def says(text: str) -> ScriptedResponse:
         if streamed:
-            return stream(dialect.stream_tail(HEAD, text, (), usage, None, started=False, choices=1))
+            return stream(dialect.stream_tail(Begun(HEAD), text, (), usage, None))
         notice = Notice(action=Action.STOP, reason=Reason.CYCLE, message="")
         return ScriptedResponse(dialect.completion(HEAD, text, usage, notice, 1))
 
