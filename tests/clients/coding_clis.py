@@ -20,7 +20,9 @@ LONGEST = 120  # seconds for one run; an agent that is not stopped would go on f
 class Cli:
     """One agent. package: its npm package. shell: its shell tool's name; wants: what that calls the command, more: what it wants beside it.
 
-    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL.
+    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL. sends: the tool that
+    sends out a sub-agent and waits for it, and its kind of agent; None where there is none such. greets: how many messages of the model's
+    its history begins with that the model never wrote.
     """
 
     package: str
@@ -30,6 +32,8 @@ class Cli:
     environment: Callable[[str], dict[str, str]]
     more: Mapping[str, Any] = field(default_factory=dict)
     wants: str = "command"
+    sends: tuple[str, str] | None = None
+    greets: int = 0
     files: Callable[[str], dict[str, str]] = lambda url: {}
 
     def call(self, command: str) -> dict[str, Any]:
@@ -85,6 +89,7 @@ CLIS = {
             "DISABLE_AUTOUPDATER": "1",
         },
         more={"description": "Work"},
+        sends=("Agent", "Explore"),
     ),
     "opencode": Cli(
         package="opencode-ai",
@@ -97,6 +102,7 @@ CLIS = {
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
         },
         more={"description": "Work"},
+        sends=("task", "general"),
         files=lambda url: {".config/opencode/opencode.json": _opencode_configuration(url)},
     ),
     "qwen": Cli(
@@ -106,6 +112,8 @@ CLIS = {
         arguments=lambda url, prompt: ["--auth-type", "openai", "--yolo", "-p", prompt],
         environment=lambda url: {"OPENAI_API_KEY": "any", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "mock"},
         more={"is_background": False},
+        sends=("task", "general-purpose"),
+        greets=1,
     ),
 }
 

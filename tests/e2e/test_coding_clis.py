@@ -36,7 +36,6 @@ VOLATILE = re.compile(
     """,
     re.VERBOSE,
 )
-SENDS_OUT = b'"name":"Agent"'  # Claude Code's tool
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="`make e2e-clients` runs them")
 
 
@@ -47,9 +46,10 @@ class Upstream:
         self.url = ""
         self.play(mock.Script())
 
-    def play(self, script: mock.Script, sender: mock.Script | None = None) -> None:
-        """sender: the script of an agent that is offered a tool to send out sub-agents, where it differs from theirs."""
+    def play(self, script: mock.Script, sender: mock.Script | None = None, sends: str = "") -> None:
+        """sender: the script of an agent that is offered the tool `sends`, which sends out sub-agents, where it differs from theirs."""
         self.served: list[mock.Served] = []
+        self._sends = f'"name":"{sends}"'.encode()
         self._app, self._sender = [mock.build(one, on_served=self.served.append) for one in (script, sender or script)]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -62,7 +62,7 @@ class Upstream:
         async def again() -> Any:
             return whole.pop() if whole else await receive()
 
-        await (self._sender if SENDS_OUT in body else self._app)(scope, again, send)
+        await (self._sender if self._sends in body else self._app)(scope, again, send)
 
     @property
     def turns(self) -> list[mock.Served]:
@@ -164,19 +164,26 @@ async def test_work_passes_as_if_nothing_stood_between(cli: Cli, model: Upstream
     assert actions(proxy) == []
 
 
-async def test_a_sub_agent_in_a_loop_ends_and_the_one_that_sent_it_goes_on(model: Upstream, tmp_path: Path) -> None:
-    """In its own lane of the session: nudged and stopped there, its conclusion is what the other gets."""
-    cli = CLIS["claude"]
-    sent = {"description": "Look", "prompt": "Find what changed.", "subagent_type": "Explore"}
-    sender = mock.Script((mock.Step(name="Agent", arguments=sent), mock.Step(text="The other one has looked.")))
-    model.play(mock.Script((mock.Step(name=cli.shell, arguments=cli.call("git status")),)), sender)
+@pytest.mark.parametrize("name", [name for name, cli in CLIS.items() if cli.sends])
+async def test_a_sub_agent_in_a_loop_ends_and_the_one_that_sent_it_goes_on(name: str, model: Upstream, tmp_path: Path) -> None:
+    """Nudged and stopped by itself: its conclusion is what the other gets, which is neither."""
+    cli = CLIS[name]
+    assert cli.sends is not None
+    tool, kind = cli.sends
+    sent = {"description": "Look", "prompt": "Find what changed.", "subagent_type": kind}
+    asking = (mock.Step(name=tool, arguments=sent),) * (1 + cli.greets)
+    sender = mock.Script((*asking, mock.Step(text="The other one has looked.")))
+    model.play(mock.Script((mock.Step(name=cli.shell, arguments=cli.call("git status")),)), sender, tool)
     async with proxied(model) as proxy:
         ended = await _in_thread(at_work, cli, tmp_path / "home", proxy.url)
     assert (ended.status, "The other one has looked." in ended.shown) == (0, True)
     assert model.nudges == [0, 0, 0, 0, 1, 1, 1, 0]
     assert STOP_MARK.encode() in model.turns[-1].body
-    assert len({one["session"] for one in proxy.exchanges()}) == 1
-    assert [one["lane"] for one in proxy.exchanges()] == [0, 1, 1, 1, 1, 1, 0]
+    assert actions(proxy) == ["nudge", "stop"]
+    places = [(one["session"], one["lane"]) for one in proxy.exchanges()]
+    sent_out = next(place for place, one in zip(places, proxy.exchanges(), strict=True) if one["action"] == "nudge")
+    assert (places.count(sent_out), places[-1] != sent_out, places[-1] in places[:2]) == (5, True, True)
+    assert (name == "claude") is (sent_out[0] == places[-1][0])  # a lane of the session; the others' have sessions of their own
 
 
 @pytest.mark.parametrize("name", sorted(CLIS))
