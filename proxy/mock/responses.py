@@ -121,11 +121,17 @@ def _output(said: Said) -> list[dict[str, Any]]:
             "type": "function_call",
             **ended,
             "call_id": call.id("call_"),
-            "name": call.name,
+            **_named(call.name),
             "arguments": call.arguments,
         }
         for call in said.calls
     ]
+
+
+def _named(name: str) -> dict[str, str]:
+    """A tool's name, which holds no dot, or that of one in a namespace, written `namespace.name`."""
+    namespace, _, own = name.rpartition(".")
+    return {"name": own, "namespace": namespace} if namespace else {"name": own}
 
 
 def _telling(index: int, item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,9 +20,10 @@ LONGEST = 120  # seconds for one run; an agent that is not stopped would go on f
 class Cli:
     """One agent. package: its npm package. shell: its shell tool's name; wants: what that calls the command, more: what it wants beside it.
 
-    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL. sends: the tool that
-    sends out a sub-agent and waits for it, and its kind of agent; None where there is none such. greets: how many messages of the model's
-    its history begins with that the model never wrote.
+    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL.
+
+    delegates: what it is offered to send out sub-agents with, which they are not. sends: the call to send one out and wait for it, by the
+    results of those it made for that before; None once it is there.
     """
 
     package: str
@@ -32,8 +33,8 @@ class Cli:
     environment: Callable[[str], dict[str, str]]
     more: Mapping[str, Any] = field(default_factory=dict)
     wants: str = "command"
-    sends: tuple[str, str] | None = None
-    greets: int = 0
+    delegates: str = "task"
+    sends: Callable[[list[str]], tuple[str, dict[str, Any]] | None] = lambda results: None
     files: Callable[[str], dict[str, str]] = lambda url: {}
 
     def call(self, command: str) -> dict[str, Any]:
@@ -67,6 +68,20 @@ def _codex_configuration(url: str) -> str:
     return f'model = "mock"\nmodel_provider = "tried"\n[model_providers.tried]\n{members}\n'
 
 
+SENT = {"description": "Look", "prompt": "Find what changed."}
+
+
+def _codex_sends(results: list[str]) -> tuple[str, dict[str, Any]] | None:
+    """Its agents are sent out by one call and waited for by another."""
+    match results:
+        case []:
+            return "multi_agent_v1.spawn_agent", {"message": SENT["prompt"]}
+        case [sent]:
+            return "multi_agent_v1.wait_agent", {"targets": [json.loads(sent)["agent_id"]], "timeout_ms": 60_000}
+        case _:
+            return None
+
+
 CLIS = {
     "codex": Cli(
         package="@openai/codex",
@@ -76,6 +91,8 @@ CLIS = {
         environment=lambda url: {"TRIED_KEY": "any"},
         wants="cmd",
         files=lambda url: {".codex/config.toml": _codex_configuration(url)},
+        delegates="multi_agent_v1",
+        sends=_codex_sends,
     ),
     "claude": Cli(
         package="@anthropic-ai/claude-code",
@@ -89,7 +106,8 @@ CLIS = {
             "DISABLE_AUTOUPDATER": "1",
         },
         more={"description": "Work"},
-        sends=("Agent", "Explore"),
+        delegates="Agent",
+        sends=lambda results: None if results else ("Agent", SENT | {"subagent_type": "Explore"}),
     ),
     "opencode": Cli(
         package="opencode-ai",
@@ -102,7 +120,7 @@ CLIS = {
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
         },
         more={"description": "Work"},
-        sends=("task", "general"),
+        sends=lambda results: None if results else ("task", SENT | {"subagent_type": "general"}),
         files=lambda url: {".config/opencode/opencode.json": _opencode_configuration(url)},
     ),
     "qwen": Cli(
@@ -112,8 +130,7 @@ CLIS = {
         arguments=lambda url, prompt: ["--auth-type", "openai", "--yolo", "-p", prompt],
         environment=lambda url: {"OPENAI_API_KEY": "any", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "mock"},
         more={"is_background": False},
-        sends=("task", "general-purpose"),
-        greets=1,
+        sends=lambda results: None if results else ("task", SENT | {"subagent_type": "general-purpose"}),
     ),
 }
 

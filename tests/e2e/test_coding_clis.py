@@ -36,6 +36,7 @@ VOLATILE = re.compile(
     """,
     re.VERBOSE,
 )
+LOOKED = "The other one has looked."
 pytestmark = pytest.mark.skipif(not INSTALLED, reason="`make e2e-clients` runs them")
 
 
@@ -46,11 +47,20 @@ class Upstream:
         self.url = ""
         self.play(mock.Script())
 
-    def play(self, script: mock.Script, sender: mock.Script | None = None, sends: str = "") -> None:
-        """sender: the script of an agent that is offered the tool `sends`, which sends out sub-agents, where it differs from theirs."""
+    def play(self, script: mock.Script, sender: Cli | None = None) -> None:
+        """sender: whose sub-agents the script is for; whoever can send them out sends one out."""
         self.served: list[mock.Served] = []
-        self._sends = f'"name":"{sends}"'.encode()
-        self._app, self._sender = [mock.build(one, on_served=self.served.append) for one in (script, sender or script)]
+        self._script, self._sender = script, sender
+
+    def is_sender(self, body: bytes) -> bool:
+        """Whether a request comes from an agent that can send out others."""
+        return self._sender is not None and any(self._sender.delegates in _names(tool) for tool in json.loads(body).get("tools") or ())
+
+    def _played(self, body: bytes) -> mock.Script:
+        if self._sender is None or not self.is_sender(body):
+            return self._script
+        call = self._sender.sends(results_of(json.loads(body)))
+        return mock.Script((mock.Step(text=LOOKED) if call is None else mock.Step(name=call[0], arguments=call[1]),))
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", scope["type"] == "http"
@@ -62,7 +72,7 @@ class Upstream:
         async def again() -> Any:
             return whole.pop() if whole else await receive()
 
-        await (self._sender if self._sends in body else self._app)(scope, again, send)
+        await mock.build(self._played(body), on_served=self.served.append)(scope, again, send)
 
     @property
     def turns(self) -> list[mock.Served]:
@@ -164,26 +174,22 @@ async def test_work_passes_as_if_nothing_stood_between(cli: Cli, model: Upstream
     assert actions(proxy) == []
 
 
-@pytest.mark.parametrize("name", [name for name, cli in CLIS.items() if cli.sends])
-async def test_a_sub_agent_in_a_loop_ends_and_the_one_that_sent_it_goes_on(name: str, model: Upstream, tmp_path: Path) -> None:
+async def test_a_sub_agent_in_a_loop_ends_and_the_one_that_sent_it_goes_on(cli: Cli, model: Upstream, tmp_path: Path) -> None:
     """Nudged and stopped by itself: its conclusion is what the other gets, which is neither."""
-    cli = CLIS[name]
-    assert cli.sends is not None
-    tool, kind = cli.sends
-    sent = {"description": "Look", "prompt": "Find what changed.", "subagent_type": kind}
-    asking = (mock.Step(name=tool, arguments=sent),) * (1 + cli.greets)
-    sender = mock.Script((*asking, mock.Step(text="The other one has looked.")))
-    model.play(mock.Script((mock.Step(name=cli.shell, arguments=cli.call("git status")),)), sender, tool)
+    model.play(mock.Script((mock.Step(name=cli.shell, arguments=cli.call("git status")),)), cli)
     async with proxied(model) as proxy:
         ended = await _in_thread(at_work, cli, tmp_path / "home", proxy.url)
-    assert (ended.status, "The other one has looked." in ended.shown) == (0, True)
-    assert model.nudges == [0, 0, 0, 0, 1, 1, 1, 0]
-    assert STOP_MARK.encode() in model.turns[-1].body
+    assert (ended.status, LOOKED in ended.shown) == (0, True)
+    senders = [one.body for one in model.turns if model.is_sender(one.body)]
+    assert [nudges for nudges, one in zip(model.nudges, model.turns, strict=True) if one.body not in senders] == [0, 0, 0, 1, 1, 1]
+    assert NUDGE_MARK.encode() not in b"".join(senders)
+    assert STOP_MARK.encode() in senders[-1]
     assert actions(proxy) == ["nudge", "stop"]
     places = [(one["session"], one["lane"]) for one in proxy.exchanges()]
     sent_out = next(place for place, one in zip(places, proxy.exchanges(), strict=True) if one["action"] == "nudge")
     assert (places.count(sent_out), places[-1] != sent_out, places[-1] in places[:2]) == (5, True, True)
-    assert (name == "claude") is (sent_out[0] == places[-1][0])  # a lane of the session; the others' have sessions of their own
+    # Two have a lane of the session, the others' have sessions of their own.
+    assert (cli in (CLIS["claude"], CLIS["codex"])) is (sent_out[0] == places[-1][0])
 
 
 @pytest.mark.parametrize("name", sorted(CLIS))
@@ -192,6 +198,20 @@ def test_the_versions_in_the_docs_are_those_that_run(name: str) -> None:
     package = CLIS[name].package
     version = json.loads((Path(INSTALLED) / "node_modules" / package / "package.json").read_text())["version"]
     assert re.search(rf"^\| `{re.escape(package)}` \| {re.escape(version)} \|", DOCS.read_text(), re.MULTILINE)
+
+
+def _names(tool: dict[str, Any]) -> tuple[Any, Any]:
+    """A tool's name, by either of the ways to write it."""
+    return tool.get("name"), tool.get("function", {}).get("name")
+
+
+def results_of(body: dict[str, Any]) -> list[str]:
+    """The results that a history holds, in whichever dialect."""
+    if "input" in body:
+        return [str(item["output"]) for item in body["input"] if item.get("type") == "function_call_output"]
+    blocks = [block for message in body["messages"] if isinstance(message["content"], list) for block in message["content"]]
+    results = [message for message in body["messages"] if message["role"] == "tool"]
+    return [str(one["content"]) for one in (*results, *(block for block in blocks if block["type"] == "tool_result"))]
 
 
 def comparable(body: bytes) -> Any:
