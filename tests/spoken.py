@@ -1,20 +1,20 @@
 """The same conversation in the words of every dialect: a streamed request whose history repeats one call, and what a model says to it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tests import messages, responses, upstreams
-from tests.upstreams import Asked, Says
+from tests.upstreams import READ_A, Asked, Says
 
-READ = {"path": "a.txt"}
+Calls = Sequence[tuple[str, str]]
 USER = {"role": "user", "content": "What is in a.txt?"}
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """One dialect. asks: a request whose history holds `READ_A` so many times. streams, wholly: an answer as events, as a body."""
+    """One dialect. asks: a request whose history makes the same calls so many times. streams, wholly: an answer as events, as a body."""
 
     asks: Callable[..., bytes]
     streams: Callable[[Says], list[bytes]]
@@ -25,29 +25,40 @@ def _body(history: list[dict[str, Any]], listed: str, tools: list[dict[str, Any]
     return json.dumps({"model": "m", "stream": True, listed: history} | members | ({"tools": tools} if tools else {})).encode()
 
 
-def _chat(times: int, *, tools: bool = True, **members: Any) -> bytes:
+def _numbered(number: int, calls: Calls) -> list[tuple[str, str, str]]:
+    """The calls of a message, each under an id of its own."""
+    return [(f"c{number}" + "_" * place, name, arguments) for place, (name, arguments) in enumerate(calls)]
+
+
+def _chat(times: int, *, calls: Calls = READ_A.calls, tools: bool = True, **members: Any) -> bytes:
     history: list[dict[str, Any]] = [USER]
     for number in range(times):
-        call = {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": json.dumps(READ)}}
-        history.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        history.append({"role": "tool", "tool_call_id": f"c{number}", "content": "one line"})
+        made = _numbered(number, calls)
+        called = [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}} for id, name, arguments in made]
+        history.append({"role": "assistant", "content": None, "tool_calls": called})
+        history += [{"role": "tool", "tool_call_id": id, "content": "one line"} for id, _, _ in made]
     offered = [{"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}]
     return _body(history, "messages", offered if tools else None, **members)
 
 
-def _responses(times: int, *, tools: bool = True, **members: Any) -> bytes:
+def _responses(times: int, *, calls: Calls = READ_A.calls, tools: bool = True, **members: Any) -> bytes:
     items: list[dict[str, Any]] = [USER]
     for number in range(times):
-        call = {"type": "function_call", "call_id": f"c{number}", "name": "read_file", "arguments": json.dumps(READ)}
-        items += [call, {"type": "function_call_output", "call_id": f"c{number}", "output": "one line"}]
+        made = _numbered(number, calls)
+        items += [{"type": "function_call", "call_id": id, "name": name, "arguments": arguments} for id, name, arguments in made]
+        items += [{"type": "function_call_output", "call_id": id, "output": "one line"} for id, _, _ in made]
     return _body(items, "input", responses.TOOLS if tools else None, store=False, **members)
 
 
-def _messages(times: int, *, tools: bool = True, **members: Any) -> bytes:
+def _messages(times: int, *, calls: Calls = READ_A.calls, tools: bool = True, **members: Any) -> bytes:
     history: list[dict[str, Any]] = [USER]
     for number in range(times):
-        history.append({"role": "assistant", "content": [{"type": "tool_use", "id": f"c{number}", "name": "read_file", "input": READ}]})
-        history.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{number}", "content": "one line"}]})
+        made = _numbered(number, calls)
+        uses = [{"type": "tool_use", "id": id, "name": name, "input": json.loads(arguments)} for id, name, arguments in made]
+        history.append({"role": "assistant", "content": uses})
+        history.append(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "one line"} for id, _, _ in made]}
+        )
     return _body(history, "messages", messages.TOOLS if tools else None, max_tokens=1000, **members)
 
 
