@@ -138,7 +138,7 @@ class Calls:
         status = answer.response.status
         if edits.ask_usage and status in (400, 422) and _REJECTS_USAGE.search(answer.body):
             return "usage", msgspec.structs.replace(edits, ask_usage=False)
-        if edits.inserts and status in (400, 422, 500) and _REJECTS_INSERT.search(answer.body):
+        if edits.inserts and status in (400, 422, 500) and _REJECTS_INSERT.search(_complaint(answer.body)):
             return "insert", msgspec.structs.replace(edits, inserts=())
         return None, edits
 
@@ -230,6 +230,23 @@ class Calls:
 def is_stream(response: Response) -> bool:
     """Whether an answer is a stream of events, whatever was asked for."""
     return any([value.lower().startswith(b"text/event-stream") for name, value in response.headers if name == b"content-type"])
+
+
+def _complaint(body: bytes) -> bytes:
+    """What an error answer says itself, and not what it quotes of a request or of a failed answer; all of it where that cannot be told.
+
+    A gateway says beside its own words what the provider said (`metadata.raw`).
+    """
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body
+    error = said.get("error", said) if isinstance(said, dict) else None
+    if isinstance(error, dict):
+        passed_on = error.get("metadata")
+        raw = passed_on.get("raw") if isinstance(passed_on, dict) else None
+        error = " ".join([text for text in (error.get("message"), raw) if isinstance(text, str)])
+    return error.encode("utf-8", "replace") if error and isinstance(error, str) else body
 
 
 def _kind_of(error: UpstreamFailed) -> UpstreamError:

@@ -85,6 +85,12 @@ def test_quirks_are_bounded() -> None:
         (INSERT, 400, NO_INSERT, [(True, False), (False, False)]),
         (INSERT, 422, b"System message must be at the beginning", [(True, False), (False, False)]),
         (INSERT, 500, b"jinja TemplateError", [(True, False), (False, False)]),
+        (INSERT, 500, b'{"error": "roles must alternate"}', [(True, False), (False, False)]),
+        (INSERT, 400, b'{"object": "error", "message": "Unexpected role \'user\' after role \'tool\'"}', [(True, False), (False, False)]),
+        (INSERT, 422, b'{"detail": [{"msg": "Conversation roles must alternate"}]}', [(True, False), (False, False)]),
+        (INSERT, 400, b'[{"error": {"message": "role"}}]', [(True, False), (False, False)]),
+        (INSERT, 400, b'{"error": {"message": "Provider returned error", "metadata": {"raw": "role"}}}', [(True, False), (False, False)]),
+        (INSERT, 400, b'{"error": {"message": "Bad role", "metadata": null}}', [(True, False), (False, False)]),
         (BOTH, 400, NO_USAGE, [(True, True), (True, False)]),
         (BOTH, 400, NO_INSERT, [(True, True), (False, True)]),
     ],
@@ -100,6 +106,26 @@ async def test_what_an_upstream_rejects_is_left_out_the_second_time(
     assert not isinstance(response, Refusal)
     assert case.asked == asked
     assert (case.calls.account.calls, len(case.calls.account.errors)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (
+            400,
+            b'{"error": {"message": "Failed to call a function.", "code": "tool_use_failed", "failed_generation": "<role>conversation"}}',
+        ),
+        (400, b'{"error": {"message": "prompt is too long: 9 > 8"}, "request": {"messages": [{"role": "user"}]}}'),
+        (500, b'{"error": "out of memory", "template": "chatml"}'),
+        (422, b'{"object": "error", "message": "bad seed", "input": "system message"}'),
+    ],
+)
+async def test_an_error_that_only_quotes_is_passed_on_at_once(status: int, body: bytes) -> None:
+    """What was sent or made is no complaint, whatever words it holds: the nudge has nothing to do with it."""
+    case = await made(refusal(status, body))
+
+    assert isinstance(await case.calls.send(INSERT), Refusal)
+    assert case.asked == [(True, False)]
 
 
 async def test_what_was_rejected_is_remembered() -> None:
