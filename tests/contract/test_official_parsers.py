@@ -85,7 +85,7 @@ async def _chat_chunks(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> Sai
     return Said(text, calls, end, chunks[-1])
 
 
-async def _chat_helper(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> Said:
+async def _chat_held(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> Said:
     async with client.chat.completions.stream(**{name: value for name, value in asked.items() if name != "stream"}) as events:
         async for _ in events:
             pass
@@ -115,7 +115,7 @@ async def _responses_events(client: openai.AsyncOpenAI, asked: dict[str, Any]) -
     return said
 
 
-async def _responses_helper(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> Said:
+async def _responses_held(client: openai.AsyncOpenAI, asked: dict[str, Any]) -> Said:
     async with client.responses.stream(**{name: value for name, value in asked.items() if name != "stream"}) as events:
         async for event in events:
             if event.type == "response.failed":
@@ -152,7 +152,7 @@ async def _messages_events(client: anthropic.AsyncAnthropic, asked: dict[str, An
     return Said(text, calls, end, None)
 
 
-async def _messages_helper(client: anthropic.AsyncAnthropic, asked: dict[str, Any]) -> Said:
+async def _messages_held(client: anthropic.AsyncAnthropic, asked: dict[str, Any]) -> Said:
     async with client.messages.stream(**{name: value for name, value in asked.items() if name != "stream"}) as events:
         async for _ in events:
             pass
@@ -189,13 +189,13 @@ class Sdk:
 WAYS = {
     "chat whole": Sdk("/chat/completions", _chat, ("stop", "tool_calls"), False),
     "chat streamed": Sdk("/chat/completions", _chat_chunks, ("stop", "tool_calls"), True),
-    "chat helper": Sdk("/chat/completions", _chat_helper, ("stop", "tool_calls"), True),
+    "chat helper": Sdk("/chat/completions", _chat_held, ("stop", "tool_calls"), True),
     "responses whole": Sdk("/responses", _responses, ("completed", "completed"), False),
     "responses streamed": Sdk("/responses", _responses_events, ("completed", "completed"), True),
-    "responses helper": Sdk("/responses", _responses_helper, ("completed", "completed"), True),
+    "responses helper": Sdk("/responses", _responses_held, ("completed", "completed"), True),
     "messages whole": Sdk("/messages", _messages, ("end_turn", "tool_use"), False),
     "messages streamed": Sdk("/messages", _messages_events, ("end_turn", "tool_use"), True),
-    "messages helper": Sdk("/messages", _messages_helper, ("end_turn", "tool_use"), True),
+    "messages helper": Sdk("/messages", _messages_held, ("end_turn", "tool_use"), True),
 }
 REQUESTS: dict[str, Any] = {
     "/chat/completions": completion_create_params.CompletionCreateParamsNonStreaming,
