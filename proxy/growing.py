@@ -22,6 +22,7 @@ _WINDOW = 4_096  # bytes before a mark: in a conversation they hold ids, so that
 _LOOKS = 8  # marks: a body that grew by more than the half is read as a whole
 _SPACE = b" \t\n\r"
 _MARKER = b'"cache_control"'
+_ENDING = 256  # bytes at the end of a history in which the newest marker stands: behind the text that it marks
 _NEWEST = 4  # elements in which markers move: the last two that are a user's, and what stands between and behind them
 
 
@@ -142,7 +143,7 @@ def _with_newest(dialect: Dialect, held: _Reading, body: bytes, newest: bytes) -
 
 def _lasting(elements: bytes) -> int:
     """How many bytes of elements come back as they are: up to the first of the newest that holds a marker."""
-    if _MARKER not in elements:
+    if _MARKER not in elements[-_ENDING:]:
         return len(elements)
     try:
         each = raw_list(b"[%b]" % elements)

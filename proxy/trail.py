@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain
-from typing import TypeVar, overload
+from typing import overload
 
 import msgspec
 
@@ -22,8 +22,6 @@ STOP_MARK = "[lastcall stop]"
 _STOP_MARK = STOP_MARK.encode()
 _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
 
-
-T = TypeVar("T")
 
 _GONE = Item(_SYSTEM)  # in the place of an item that is known from before
 
@@ -132,12 +130,17 @@ class Messages(Sequence[Message]):
         line = packed(answers)
         self.times, self.again, self.begun, self.joined = {}, 0, 0, Groundwork()
         if before is not None:
-            self.begun = begun = bisect_left(before._starts, shared)
             self.times, self.again, self.joined.before = before.times.copy(), before.again, before.joined.own
-            starts, made, line = _first(before._starts, begun) + starts, _first(before.made, begun) + made, before.line[: 8 * begun] + line
-            answers, fingerprints = _first(before.answers, begun) + answers, _first(before.fingerprints, begun) + fingerprints
+            self.begun = len(before.answers) if shared == len(before.items) else bisect_left(before._starts, shared)
+        self._count(fingerprints)
+        if before is not None and self.begun == len(before.answers):
+            starts, made, line = before._starts + starts, before.made + made, before.line + line
+            answers, fingerprints = before.answers + answers, before.fingerprints + fingerprints
+        elif before is not None:
+            begun = self.begun
+            starts, made, line = before._starts[:begun] + starts, before.made[:begun] + made, before.line[: 8 * begun] + line
+            answers, fingerprints = before.answers[:begun] + answers, before.fingerprints[:begun] + fingerprints
             self._uncount(before.fingerprints[begun:])
-        self._count(fingerprints[self.begun :])
         self.items = items
         self._starts = starts
         self._read: dict[int, Message] = {}
@@ -199,11 +202,6 @@ class Messages(Sequence[Message]):
         if last < 0 and at < len(self.earlier):
             last = self.earlier[at].result
         return Message(self.answers[at], tuple(calls), start, last)
-
-
-def _first(known: list[T], count: int) -> list[T]:
-    """The first elements of a list: itself, where these are all, since long histories are copied often enough."""
-    return known if count == len(known) else known[:count]
 
 
 def _remembered_calls(message: Earlier, items: Sequence[Item], prints: Fingerprints) -> tuple[ToolCall, ...]:
