@@ -13,7 +13,6 @@ KEYS = (
     "limit",
     "scope",
     "spent",
-    "held",
     "resets_at",
     "session",
     "degraded",
@@ -24,8 +23,9 @@ KEYS = (
 
 
 def render(notice: Notice) -> dict[str, object]:
-    """The members of the `lastcall` object in their documented order, None where one does not apply."""
-    return {key: getattr(notice, key) for key in KEYS}
+    """The members of the `lastcall` object in their documented order, None where one does not apply; `held` only where it does."""
+    members = {key: getattr(notice, key) for key in KEYS}
+    return members if notice.held is None else members | {"held": notice.held}
 
 
 def member(notice: Notice | None) -> dict[str, object]:

@@ -22,7 +22,6 @@ OBJECT_KEYS = [
         "limit",
         "scope",
         "spent",
-        "held",
         "resets_at",
         "session",
         "degraded",
