@@ -5,6 +5,7 @@ agent does there. A request that names no session is its team's alone; one that 
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
@@ -52,6 +53,7 @@ class Bill:
         self.purse = purse
         self.charge = charge
         self.listing: Listing | None = None  # of a session seen for the first time, that has a record
+        self.came = math.inf  # when it was first asked for, on the store's clock
         self._bills = bills
         self._meter = Meter()
         self._settled: asyncio.Task[None] | None = None
@@ -187,7 +189,8 @@ class Bills:
     async def _reserve(self, bill: Bill, payers: "_Payers", line: Line) -> Opened:
         bill.purse = msgspec.structs.replace(bill.purse, accounts=payers.accounts(line))
         asked = payers.reservation(bill)
-        return await self._leases.reserve(bill.key, asked, payers.within)
+        opened, bill.came = await self._leases.reserve(bill.key, asked, payers.within, bill.came)
+        return opened
 
     def _give_up(self, bill: Bill) -> None:
         if self._leases.holds(bill.lease):

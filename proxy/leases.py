@@ -7,6 +7,7 @@ another's by then, and its ledgers say whether it still fits.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -35,23 +36,29 @@ class Leases:
         self._work: asyncio.Task[None] | None = None
         self._room = Room(self._ask, self._give_back)
 
-    async def reserve(self, session: bytes, asked: Reservation, within: AbstractAsyncContextManager[object] = WHATEVER_COMES) -> Opened:
-        """The store's answer; what it granted is renewed from now on. A patient call that has no room only for what others hold waits.
+    async def reserve(
+        self, session: bytes, asked: Reservation, within: AbstractAsyncContextManager[object] = WHATEVER_COMES, came: float = math.inf
+    ) -> tuple[Opened, float]:
+        """The store's answer, and when the call came. A patient call that has no room only for what others hold waits.
 
-        within: what ends that wait before its time. Raises `StoreUnavailable`.
+        within: what ends that wait before its time. came: where it was asked for before; both on the store's clock, epoch seconds.
+        What was granted is renewed until it is settled, also if this ends otherwise: `holds` tells. Raises `StoreUnavailable`.
         """
         self.let_go(asked.lease)  # what it held before, if it did, ends with this
         opened = await self._ask(session, asked)
+        came = min(came, opened.now)
         if asked.patient and opened.refused is not None and opened.refused.held:
-            opened = await self._room.wait(session, asked, opened, within)
+            opened = await self._room.wait(session, asked, opened, within, opened.now - came)
+        return opened, came
+
+    async def _ask(self, session: bytes, asked: Reservation) -> Opened:
+        opened = await self._store.open(session, asked, self._ttl)
         if opened.refused is None:
             self.hold(session, asked)
         return opened
 
-    async def _ask(self, session: bytes, asked: Reservation) -> Opened:
-        return await self._store.open(session, asked, self._ttl)
-
     async def _give_back(self, session: bytes, granted: Reservation) -> None:
+        self.let_go(granted.lease)
         nothing = Settlement(granted.lease, 0, 0, 0, 0, accounts=granted.accounts)
         with contextlib.suppress(StoreUnavailable):  # then the store's guard sends it later
             await self._store.commit(session, record=None, version=0, settlements=[nothing], links=[], ttl=self._ttl)

@@ -61,12 +61,17 @@ class Room:
         self._waiting = 0
         self._queues: dict[bytes, dict[_Place, _Queue]] = {}  # by ledger
 
-    async def wait(self, session: bytes, asked: Reservation, opened: Opened, within: AbstractAsyncContextManager[object]) -> Opened:
-        """The answer to a call that was refused for what others hold: granted, or why not. within: what ends the wait before its time.
+    async def wait(
+        self, session: bytes, asked: Reservation, opened: Opened, within: AbstractAsyncContextManager[object], waited: float = 0.0
+    ) -> Opened:
+        """The answer to a call that was refused for what others hold: granted, or why not. within: what ends the wait before its time;
+        it may be granted all the same. waited: seconds that the call has waited already.
 
         Raises `StoreUnavailable`. Not longer than the session's own time.
         """
-        patience = self._patience if opened.ends_at is None else min(self._patience, opened.ends_at - opened.now)
+        patience = self._patience - waited
+        if opened.ends_at is not None:
+            patience = min(patience, opened.ends_at - opened.now)
         if self._waiting >= MOST_WAITING:
             patience = 0.0
         one = _Waiting(session, asked, asyncio.get_running_loop().time() + patience)

@@ -5,6 +5,7 @@ Awaits the store and nothing else. Which lane, which run, which decision: `lanes
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -44,7 +45,7 @@ class Session(Case, kw_only=True):
 
     label: what people see of it. opened: None while the store is away. granted: output tokens that the call under way may take, None for
     no limit. line: the sessions above it. purse: what pays. settlements: what calls already made came to, not yet sent. within: what ends
-    a wait for room before its time.
+    a wait for room before its time. came: when the call under way was first asked for, epoch seconds of the store's clock.
     """
 
     key: bytes
@@ -61,6 +62,12 @@ class Session(Case, kw_only=True):
     lease: str
     settlements: list[Settlement] = msgspec.field(default_factory=list)
     within: AbstractAsyncContextManager[object] = WHATEVER_COMES
+    came: float = math.inf
+
+    @property
+    def now(self) -> float:
+        """When it was opened, epoch seconds: later than `asker.began` where the call had to wait for room."""
+        return self.asker.began if self.opened is None else self.opened.now
 
     @property
     def spending(self) -> Spending:
@@ -253,7 +260,7 @@ class Sessions:
         elif written:
             session.opened = opened = msgspec.structs.replace(opened, version=written)
         record.line = list(line)
-        session.asker = _asker(session, named=session.named, began=opened.now, in_flight=opened.in_flight, note=opened.note)
+        session.asker = _asker(session, named=session.named, began=session.came, in_flight=opened.in_flight, note=opened.note)
         session.take(record)
         if session.history.tokens > tokens and any(one.ceiling.unit is not Unit.STEPS for one in opened.standings):
             await self._open(session)  # once more, now that it is known how much the upstream will read beside the body
@@ -280,7 +287,7 @@ class Sessions:
             patient=session.policy.mode is Mode.ENFORCE,
         )
         try:
-            opened = await self._leases.reserve(session.key, asked, session.within)
+            opened, session.came = await self._leases.reserve(session.key, asked, session.within, session.came)
         except StoreUnavailable as error:
             raise self._noted(StoreOperation.OPEN, error) from None
         session.granted = opened.output
@@ -335,7 +342,7 @@ class Sessions:
 
     async def reserve(self, session: Session) -> Opened | None:
         """Reserves for a further call of the same exchange; None while the store is away. The new lease is `session.lease`."""
-        session.lease = self._new_id()
+        session.lease, session.came = self._new_id(), math.inf
         try:
             await self._settle(session)
             return await self._reserve(session)

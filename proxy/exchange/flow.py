@@ -96,7 +96,7 @@ class Exchange:
         quota, label = tenant.quota(setting.wall()), tenant.label(request.model)
         session = await setting.sessions.open(identity, request, policy, price, quota, label, within=self._wait)
         session.expects, self._session = expects, session
-        self._opened = setting.clock()  # not before the store's `began`: an answer must never seem to end after the request that follows it
+        self._opened = setting.clock()  # not before the store's `now`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
         due = None if session.time_left is None else self._opened + session.time_left
@@ -326,7 +326,7 @@ class Exchange:
         session, plan, verdict = self._course.session, self._course.plan, self._course.verdict
         self._course.calls.close()
         result = Result(
-            ended=session.asker.began + self._set.clock() - self._opened,
+            ended=session.now + self._set.clock() - self._opened,
             full=full,
             calls=tuple(call for choice in choices[:1] for call in choice.calls),
             answered=answered,

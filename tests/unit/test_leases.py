@@ -7,7 +7,8 @@ from typing import Any, cast
 from proxy.errors import StoreUnavailable
 from proxy.leases import Leases
 from proxy.purse import LEASE_SECONDS
-from proxy.store import Account, Reservation, Store
+from proxy.room import PATIENCE
+from proxy.store import Account, Ceiling, Kind, Ledger, Opened, Refusal, Reservation, Store, Unit
 from tests.stores import TTL, call
 
 
@@ -137,3 +138,30 @@ async def test_one_that_is_settled_meanwhile_is_not_reserved_again() -> None:
     await world.tick()
 
     assert world.reserved == []
+
+
+async def test_a_call_that_is_asked_for_again_waits_no_longer_in_all() -> None:
+    """When it came is told with the first answer: on the store's clock, and never later than any answer."""
+    asked: list[bool] = []
+    full = Refusal(Kind.TOKENS, 100, 0, 100, Ceiling(Unit.TOKENS, 100), need=10)
+
+    class Full:
+        now = 1000.0
+
+        async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
+            asked.append(reservation.patient)
+            return Opened(None, 0, self.now, Ledger(), (), None, full, 1, None, None, ())
+
+    store = Full()
+    leases = Leases(cast(Store, store), TTL)
+    wanted = call("a", patient=True)
+    assert (await leases.reserve(b"s", wanted, came=1000.0 - PATIENCE))[1] == 1000.0 - PATIENCE
+    store.now = 500.0
+    assert (await leases.reserve(b"s", call("a"), came=1000.0))[1] == 500.0
+    assert asked == [True, False, False]
+    waiting = asyncio.create_task(leases.reserve(b"s", wanted))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    leases.close()
+    await asyncio.gather(waiting, return_exceptions=True)

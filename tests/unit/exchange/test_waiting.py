@@ -9,7 +9,7 @@ import pytest
 from proxy.config import Config
 from proxy.prices import Prices
 from proxy.tenants import Tenants
-from tests.in_process import CHAT, Conversation, Proxy, Slow, answer, request
+from tests.in_process import CHAT, LS, Conversation, Proxy, Slow, answer, request
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -127,3 +127,57 @@ async def test_a_client_that_leaves_while_it_waits_holds_nothing() -> None:
     assert (leaving.sent, len(proxy.upstream.sent), proxy.ledger()[2]) == ([], 1, 0)
     left = proxy.telemetry.exchanges[0]
     assert (left.status, left.outcome, left.waited_seconds, left.team) == (499, "disconnected", 1, "red")
+
+
+async def test_requests_that_were_sent_at_once_are_no_loop_though_they_wait_for_one_another() -> None:
+    """Samplers of one history: each gets the same call, and none of them came after another's answer. Whoever asks again afterwards did."""
+    body = request(max_tokens=100)
+    others, samples = [Slow(answer("hi")) for _ in range(9)], [Slow(answer(None, LS)) for _ in range(6)]
+    proxy = Proxy(*others, *samples, *[answer(None, LS)] * 3, tenants=tenants(10 * (len(body) + 256 + 100) + 200))
+    held = [asyncio.create_task(proxy.ask(body, **asked("t"))) for _ in others]
+    for other in others:
+        await other.asked.wait()
+    sent = [asyncio.create_task(proxy.ask(body, **asked("s"))) for _ in samples]
+    for number, sample in enumerate(samples, start=1):
+        await sample.asked.wait()
+        await asyncio.sleep(0)
+        assert len(proxy.upstream.sent) == len(others) + number
+        proxy.clock.now += 1
+        sample.done.set()
+    heard = [await one for one in sent]
+    for other in others:
+        other.done.set()
+    await asyncio.gather(*held)
+
+    assert [one.lastcall["action"] for one in heard] == ["allow"] * len(samples)
+    assert max(ended.waited_seconds for ended in proxy.telemetry.exchanges) == 5
+    actions = []
+    for _ in range(3):
+        proxy.clock.now += 1
+        actions.append((await proxy.ask(body, **asked("s"))).lastcall["action"])
+    assert actions == ["allow", "allow", "nudge"]
+
+
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize(("path", "body"), KINDS)
+async def test_a_client_that_leaves_as_room_is_found_holds_nothing(path: str, body: bytes, steps: int) -> None:
+    """Granted, and gone some steps of the event loop later, before it heard of it."""
+    slow = Slow(answer("hi"))
+    proxy = Proxy(slow, answer("hi"), tenants=tenants(ONE + 20))
+    first = asyncio.create_task(proxy.ask(BODY, **asked("s")))
+    await slow.asked.wait()
+    second = asyncio.create_task(proxy.ask(body, path, **asked("t")))
+    await waits(second)
+    (team,) = proxy.store._teams.values()
+    before = set(team.book.leases)
+    slow.done.set()
+    while team.book.leases.keys() <= before:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+    assert (dict(team.book.leases), proxy.ledger()[2]) == ({}, 0)
