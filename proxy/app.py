@@ -76,7 +76,7 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self.admin_port is not None and _is_admin(scope["path"]) != (scope["server"][1] == self.admin_port):
-            await (await _no_route(Request(scope), None))(scope, receive, send)
+            await _unrouted(scope["path"], desk=not _is_admin(scope["path"]))(scope, receive, send)
         elif scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
             await self.front(scope, receive, send)
         else:
@@ -364,10 +364,18 @@ def _serves(config: UpstreamConfig) -> Callable[[str, str], bool]:
 
 
 async def _no_route(request: Request, _: Exception | None) -> Response:
-    """The commonest slip is a base URL without its version: say so in the shape that clients can show."""
-    path = request.url.path[:200]
-    message = f"No route {path!r}. The API is under /v1: set the client's base_url to http://<host>:<port>/v1."
-    body = DIALECTS["/chat/completions"].error(404, "lastcall_no_route", message, None)
+    return _unrouted(request.url.path)
+
+
+def _unrouted(path: str, *, desk: bool = False) -> Response:
+    """The commonest slip is a base URL without its version: say so in the shape that clients show. desk: asked on the operator's port."""
+    if _is_admin(path):
+        why = "The operator's routes take server.admin_key, and are on server.admin_port alone where that is set."
+    elif desk:
+        why = "This port is server.admin_port, for /admin alone: the API is on server.port, under /v1."
+    else:
+        why = "The API is under /v1: set the client's base_url to http://<host>:<port>/v1."
+    body = DIALECTS["/chat/completions"].error(404, "lastcall_no_route", f"No route {path[:200]!r}. {why}", None)
     return Response(body, 404, headers={"content-type": "application/json"})
 
 

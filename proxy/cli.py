@@ -38,12 +38,13 @@ DEFAULT_FILE = Path("config.yaml")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _url(*schemes: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def _url(*schemes: str, example: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """Checks an option that takes a URL, so that a slip in it is wrong usage and not a fault of the file."""
 
     def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
         if value is not None and value.split("://")[0] not in schemes:
-            raise click.BadParameter(f"{masked(value)!r} does not begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+            known = " or ".join(f"{scheme}://" for scheme in schemes)
+            raise click.BadParameter(f"{masked(value)!r} does not begin with {known}; use one such as {example}")
         return value
 
     return check
@@ -60,8 +61,16 @@ def main() -> None:
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 for any free one.")
 @click.option("--workers", type=click.IntRange(1, 128), help="Processes; more than one needs a Redis store.")
-@click.option("--upstream", callback=_url("http", "https"), help="The one model endpoint, in place of those of the file.")
-@click.option("--store", callback=_url(*STORE_SCHEMES), help="memory://, redis://…, redis+sentinel://… or redis+cluster://…")
+@click.option(
+    "--upstream",
+    callback=_url("http", "https", example="http://127.0.0.1:8000/v1"),
+    help="The one model endpoint, in place of those of the file.",
+)
+@click.option(
+    "--store",
+    callback=_url(*STORE_SCHEMES, example="redis://localhost:6379/0"),
+    help="memory://, redis://…, redis+sentinel://… or redis+cluster://…",
+)
 def serve(file: Path | None, host: str | None, port: int | None, workers: int | None, upstream: str | None, store: str | None) -> None:
     """Run the proxy until it is stopped."""
     flags: dict[tuple[str, ...], object] = {

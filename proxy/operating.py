@@ -78,7 +78,9 @@ def _reason(error: HTTPError) -> str:
 def _client(_: click.Context, __: click.Parameter, url: str) -> Client:
     key = os.environ.get(KEY_VARIABLE, "")
     if not key:
-        raise click.UsageError(f"no operator's key: put it into the variable {KEY_VARIABLE}")
+        raise click.UsageError(
+            f"no operator's key: put the one of server.admin_key into the variable {KEY_VARIABLE}; `lastcall keygen` makes one and its hash"
+        )
     if not url.startswith(("http://", "https://")):
         raise click.BadParameter(f"{url!r} does not begin with http:// or https://")
     return Client(url, key)

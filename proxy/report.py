@@ -165,6 +165,8 @@ def summary(report: Report) -> str:
         f"{counted(report.lines, 'exchange')} of {counted(report.sessions, 'session')}: "
         f"{counted(report.calls, 'model call')}, {counted(report.tokens, 'token')}."
     ]
+    if report.skipped and not report.lines:
+        said.append(f"{counted(report.skipped, 'line')} passed over: Lastcall's log is what standard error of `lastcall serve` went to.")
     observed = [row for row in report.rows if row.mode == "observe"]
     if observed:
         stops, nudges = sum(row.stops for row in observed), sum(row.nudges for row in observed)

@@ -33,15 +33,18 @@ BROKEN = _Broken()
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with the file. line: from 1, None when the value did not come from the file."""
+    """One thing wrong with the file. line: from 1, None when the value did not come from the file. given: it came by an option."""
 
     path: Path
     message: str
     line: int | None = None
+    given: bool = False
 
     def __str__(self) -> str:
         place = "".join(f"[{step}]" if isinstance(step, int) else f".{_quoted(step)}" for step in self.path).removeprefix(".")
-        return f"{place or 'the file'}: {self.message}" + (f" (line {self.line})" if self.line else "")
+        return f"{place or 'the file'}: {self.message}" + (
+            " (given by an option)" if self.given else f" (line {self.line})" if self.line else ""
+        )
 
 
 def _quoted(key: str) -> str:
@@ -64,10 +67,14 @@ class Document:
     lines: dict[Path, int] = field(default_factory=dict)
     scalars: dict[Path, Scalar] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    given: list[Path] = field(default_factory=list)
 
     def add_fault(self, path: Path, message: str) -> None:
         """Notes a fault at the line of its key, or of the nearest key around it. A broken value gets no second one."""
         if any(fault.path == path[: len(fault.path)] for fault in self.faults if fault.path):
+            return
+        if any(path[: len(put)] == put or (put[: len(path)] == path and path not in self.lines) for put in self.given):
+            self.faults.append(Fault(path, message, given=True))
             return
         around = (path[:length] for length in range(len(path), 0, -1))
         self.faults.append(Fault(path, message, next((self.lines[part] for part in around if part in self.lines), None)))
@@ -85,7 +92,8 @@ class Document:
         around[path[-1]] = self.scalars[path].text
 
     def put(self, path: tuple[str, ...], value: object) -> None:
-        """Replaces the value at `path`, and forgets all that was noted about the one in the file."""
+        """Puts what an option says in the place of the value at `path`, and forgets all that was noted about the one in the file."""
+        self.given.append(path)
         for notes in (self.lines, self.scalars):
             for noted in [noted for noted in notes if noted[: len(path)] == path]:
                 del notes[noted]

@@ -215,8 +215,10 @@ class GuardedStore:
         if self._breaker.failed(cause):
             self._on_change(StoreChanged(up=False, cause=cause))
         if isinstance(error, TimeoutError):
-            return StoreUnavailable(f"the session store did not answer within {self._timeout:g} s")
-        return StoreUnavailable(f"the session store cannot be used ({cause})")
+            return StoreUnavailable(f"the session store did not answer within {self._timeout:g} s (store.timeout); ask again")
+        return StoreUnavailable(
+            f"the session store cannot be used ({cause}); ask again, and if it stays so look at store.url and its server"
+        )
 
     def _succeeded(self) -> None:
         if self._breaker.succeeded():

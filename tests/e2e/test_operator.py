@@ -355,6 +355,9 @@ async def test_the_desk_may_have_a_port_of_its_own(upstream: Upstream, http: aio
         own, api = f"http://127.0.0.1:{port}", served.url
         asked = [(await Replicas(base, base, http).operate("GET", "/sessions"))[0] for base in (own, api)]
         turns = [await Agent(http, base + "/v1").ask() for base in (own, api)]
+        async with http.post(own + "/v1/chat/completions", json={}) as lost:
+            said = await lost.text()
 
+    assert "This port is server.admin_port" in said
     assert asked == [200, 404]
     assert [turn.status for turn in turns] == [404, 200]

@@ -368,6 +368,15 @@ async def test_a_base_url_without_its_version_is_told_so(path: str) -> None:
     assert len(conversation.body) < 600
 
 
+async def test_an_operator_without_a_desk_is_told_what_it_takes() -> None:
+    """The commands show this message, to whom a base URL means nothing."""
+    async with application(Config()) as app:
+        conversation = await ask(app, "/admin/sessions")
+
+    assert (conversation.status, conversation.json["error"]["code"]) == (404, "lastcall_no_route")
+    assert "server.admin_key" in conversation.json["error"]["message"] and "base_url" not in conversation.json["error"]["message"]
+
+
 async def test_both_kinds_of_path_lead_to_the_front() -> None:
     """Judged requests are read there, and nothing is answered by the framework."""
     async with application(Config()) as app:

@@ -127,8 +127,9 @@ def test_a_bare_upstream_gets_its_version(given: str, used: str, served: list[Co
     [
         (("serve", "--config", "nowhere.yaml"), "'nowhere.yaml' does not exist"),
         (("serve", "--config", "."), "'.' is a directory"),
-        (("serve", "--upstream", "api.example"), "'api.example' does not begin with http:// or https://"),
+        (("serve", "--upstream", "api.example"), "'api.example' does not begin with http:// or https://; use one such as http"),
         (("serve", "--store", "postgres://u:secret@h"), "'postgres://***@h' does not begin with memory://"),
+        (("serve", "--store", "redi://h"), "; use one such as redis://localhost:6379/0"),
         (("serve", "--port", "70000"), "70000 is not in the range"),
         (("serve", "--nonsense"), "No such option"),
         (("check-config",), "Missing argument"),

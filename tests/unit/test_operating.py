@@ -168,7 +168,7 @@ def test_a_no_is_a_finding(lastcall: str) -> None:
     ("arguments", "key", "said"),
     [
         (("sessions", "list", "--url", "127.0.0.1:4000"), KEY, "does not begin with http:// or https://"),
-        (("sessions", "list"), "", "LASTCALL_ADMIN_KEY"),
+        (("sessions", "list"), "", "the one of server.admin_key into the variable LASTCALL_ADMIN_KEY"),
         (("sessions", "raise", "x"), KEY, "name a limit"),
         (("teams", "raise", "x", "--per", "day"), KEY, "name a limit"),
         (("teams", "show", "--model", "m"), KEY, "--model needs a TEAM"),

@@ -110,5 +110,7 @@ def test_the_command_reads_logs(tmp_path: Path) -> None:
     assert "Enforcing would have" in shown.stdout
     made = json.loads(CliRunner().invoke(main, ["report", "--json", "-"], input=b"".join(OBSERVED)).stdout)
     assert made["rows"][0]["tokens_after"] == 200
-    assert CliRunner().invoke(main, ["report", "-"], input=b"").stdout.startswith("0 exchanges")
+    assert CliRunner().invoke(main, ["report", "-"], input=b"").stdout == "0 exchanges of 0 sessions: 0 model calls, 0 tokens.\n"
+    other = CliRunner().invoke(main, ["report", "-"], input=b"GET / 200\n")
+    assert "1 line passed over: Lastcall's log is what standard error of `lastcall serve` went to." in other.stdout
     assert CliRunner().invoke(main, ["report", "nowhere.log"]).exit_code == 2

@@ -66,3 +66,14 @@ def test_any_text_loads_or_gets_a_configuration_error(text: str) -> None:
         load(text, {})
     except ConfigError as error:
         assert str(error)
+
+
+def test_a_fault_of_an_option_names_no_line_of_the_file() -> None:
+    """What stands there is right, and was replaced."""
+    text = "store:\n  url: memory://\npolicy: {preset: plain}\n"
+    flags: dict[tuple[str, ...], object] = {("store", "url"): "redis://", ("policy", "detector", "cycle"): 3}
+    with pytest.raises(ConfigError) as failure:
+        load(text, {}, flags)
+    url, detector = str(failure.value).splitlines()
+    assert url.startswith("store.url: 'redis://' is not a usable URL") and url.endswith("(given by an option)")
+    assert detector.startswith("policy.detector: unknown key") and detector.endswith("(given by an option)")

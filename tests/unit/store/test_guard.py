@@ -138,7 +138,7 @@ async def test_a_silent_store_costs_one_deadline() -> None:
     guarded = Guarded(timeout=0.01)
     guarded.inner.mood = silent
 
-    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.01 s"):
+    with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.01 s \(store\.timeout\); ask again"):
         await guarded.store.ping()
     with pytest.raises(StoreUnavailable, match="is away"):
         await guarded.store.ping()
@@ -184,6 +184,7 @@ async def test_messages_hold_no_address(guarded: Guarded) -> None:
         with pytest.raises(StoreUnavailable) as failure:
             await guarded.store.find([b"link"])
         assert "ConnectionRefusedError" in failure.value.message
+        assert "again" in failure.value.message, "what to do"
         assert "hunter2" not in failure.value.message
         assert "10.0.0.1" not in failure.value.message
 
