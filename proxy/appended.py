@@ -39,6 +39,10 @@ class Appended:
             return [self.whole(one) for _, one in _fields(value)] + (more or [])
         return {name: self.whole(one) for name, one in _fields(value)} | (more or {})
 
+    def forget(self) -> None:
+        """Says no more than the value does from now on."""
+        self._told.clear()
+
     def _read(self, value: object, stored: Any) -> None:
         if isinstance(value, list):
             for one, at in zip(value, stored, strict=True):

@@ -282,9 +282,11 @@ def dump(record: Record) -> bytes:
     write = next(form.write for form in _FORMS if form.version == record.version)
     _bound(record)
     data = write(record)
-    while len(data) > MAX_BYTES:
+    while (size := len(data)) > MAX_BYTES:
         _shrink(record)
         data = write(record)
+        if len(data) == size:  # nothing is left to drop
+            break
     return data
 
 
@@ -382,7 +384,8 @@ def _trim_calls(lane: Lane, most: int) -> None:
 
 
 def _shrink(record: Record) -> None:
-    """One step towards `MAX_BYTES`: answers given or kept, then the oldest of the longest lane, then whole lanes, in the end everything."""
+    """One step towards `MAX_BYTES`: answers given or kept, then the oldest of the longest lane, then whole lanes, in the end everything
+    but who is above; what a later release appended too, whose bound may be another."""
     longest = max(record.lanes, key=_length, default=None)
     if len(record.given) > 8:
         record.given = record.given[len(record.given) // 2 :]
@@ -393,7 +396,9 @@ def _shrink(record: Record) -> None:
     elif len(record.lanes) > 1:
         record.lanes.remove(min(record.lanes, key=_worth))
     else:
-        record.lanes, record.given, record.names, record.answers = [], [], [], []
+        record.lanes, record.given, record.names, record.answers, record.noticed = [], [], [], [], []
+        if isinstance(record, _Carried) and record.appended is not None:
+            record.appended.forget()
 
 
 def _length(lane: Lane) -> int:

@@ -121,6 +121,22 @@ def test_a_record_of_the_next_release_is_bounded_too(record: Record) -> None:
     assert load(data, KEY).lanes[0].nodes[-1].answer == 199
 
 
+@pytest.mark.parametrize("size", [MAX_BYTES, 2 * MAX_BYTES])
+def test_a_record_of_a_release_with_another_bound_comes_to_an_end(record: Record, size: int) -> None:
+    """What was appended may be more than a whole record of this release: then that goes, and who is above stays."""
+    record.minor = MINOR + 1
+    data = dump(load(msgspec.msgpack.encode([*written(record, later=True), "x" * size]), KEY))
+
+    assert len(data) <= MAX_BYTES
+    assert (load(data, KEY).line, load(data, KEY).stopped) == (record.line, record.stopped)
+
+
+def test_a_record_that_nothing_is_left_of_is_written_as_it_is(record: Record) -> None:
+    """Whatever it is that makes it so large: nobody wrote it, and nobody waits for it to become smaller."""
+    record.line = [b"x" * MAX_BYTES]
+    assert load(dump(record), KEY).line == record.line
+
+
 def test_a_record_of_this_release_says_so(record: Record) -> None:
     """Whoever wrote it before: then nothing is missing that this release appends."""
     record.minor = 0
