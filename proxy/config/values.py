@@ -197,13 +197,11 @@ def _api_key(value: object) -> object:
 
 def _key_digest(value: object) -> str:
     """A hash as the file has it, or a key from a variable (which was seen before its text was put in): only its digest goes on."""
+    if isinstance(value, str) and value.strip().startswith("sha256:") and not _DIGEST.fullmatch(value.strip()):
+        raise fault("begins with sha256: and goes on with something else than 64 hexadecimal digits; `lastcall keygen` prints a whole one")
     key = _api_key(value)
     assert isinstance(key, str)
-    if not key.startswith("sha256:"):
-        return digest_of(key)
-    if not _DIGEST.fullmatch(key):
-        raise fault("begins with sha256: and goes on with something else than 64 hexadecimal digits; `lastcall keygen` prints a whole one")
-    return key.lower()
+    return key.lower() if key.startswith("sha256:") else digest_of(key)
 
 
 def _zone(value: object) -> str:

@@ -66,6 +66,14 @@ def test_a_key_in_the_file_is_a_fault_that_does_not_show_it(written: str) -> Non
     assert "12345678" not in fault
 
 
+@pytest.mark.parametrize("digits", ["…", "abc", "g" * 64, "a" * 65])
+def test_half_a_hash_is_a_fault_that_says_where_a_whole_one_comes_from(digits: str) -> None:
+    """The ellipsis is what the documentation shows in its place."""
+    (fault,) = faults(f"teams: {{red: {{keys: ['sha256:{digits}']}}}}")
+
+    assert "something else than 64 hexadecimal digits; `lastcall keygen` prints a whole one" in fault
+
+
 @pytest.mark.parametrize("key", ["", " ", f"{KEY} {KEY}", f"{KEY}é", "sha256:abc"])
 def test_a_variable_that_holds_no_key_is_a_fault_that_does_not_show_it(key: str) -> None:
     """It could never be shown in a header."""
