@@ -240,7 +240,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """One alternative of an answer (`n` > 1 gives several). finish: the upstream's own word, None when it gave none.
 
     hosted: calls that the provider carried out itself, before the others. items: by which ids a history may refer to its parts.
-    thought: what the upstream shows of its reasoning; only to be relied on where there is neither text nor a call.
+    thought: what the upstream shows of its reasoning, where the answer holds nothing else: no text, no call, nothing hosted, no picture.
     """
 
     text: str = ""

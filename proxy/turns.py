@@ -18,6 +18,9 @@ from proxy.trail import History, from_person
 
 MOST = 24  # answers that are looked back at
 _AT_LIMIT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"})
+_OWN_ENDS = frozenset(
+    {"stop", "end_turn", "stop_sequence", "tool_calls", "tool_use", "function_call", "completed", "complete", "eos", "eos_token"}
+)
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +41,11 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 def cut_at_limit(finish: str | None) -> bool:
     """Whether an answer ended because the output limit was reached, by the upstream's word for it."""
     return finish in _AT_LIMIT
+
+
+def ended_itself(finish: str | None) -> bool:
+    """Whether an answer is all that the model had to say, by the upstream's word for it: neither cut, nor withheld, nor paused."""
+    return finish is None or finish.lower() in _OWN_ENDS
 
 
 def is_under_way(finish: str | None) -> bool:

@@ -25,7 +25,7 @@ from proxy.dialects.raw_json import (
     whole,
 )
 from proxy.dialects.searches import searches_in
-from proxy.models import Answer, Choice, Notice, Usage
+from proxy.models import Answer, Choice, Notice, ToolCall, Usage
 
 
 class Body(Struct, gc=False):
@@ -60,10 +60,17 @@ class WireMessage(Struct, gc=False):
     function_call: Raw = Raw()
     reasoning_content: Any = None
     reasoning: Any = None
+    audio: Raw = Raw()
+    images: Raw = Raw()
 
     def thought(self) -> str:
         """What is shown of the model's reasoning, under either of the names that servers give it."""
         return _text_of(self.reasoning_content) or _text_of(self.reasoning)
+
+    def shows(self) -> bool:
+        """Whether there is something for a person besides words: sound, or a picture."""
+        parts = self.content if isinstance(self.content, list) else ()
+        return present(self.audio) or present(self.images) or any(_is_shown(part) for part in parts)
 
     def text(self) -> str:
         """What a person reads: the content, be it text or parts, or the refusal in its place."""
@@ -82,6 +89,15 @@ def _text_of(content: object) -> str:
     if isinstance(content, str):
         return content
     return "".join([_text_of(part.get("text")) for part in content if isinstance(part, dict)]) if isinstance(content, list) else ""
+
+
+def _is_shown(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") not in (None, "text", "thinking", "refusal")
+
+
+def only_thought(thought: str, text: str, calls: tuple[ToolCall, ...], *, shows: bool) -> str:
+    """What an answer thought, where it holds nothing else."""
+    return "" if calls or shows or text.strip() else thought
 
 
 def read_usage(raw: bytes, tier: object = None) -> Usage | None:
@@ -148,7 +164,9 @@ def read_answer(body: bytes) -> Answer:
 def _choice(choice: WireChoice) -> Choice:
     message = MESSAGE.one(choice.message)
     calls = read_calls(message.tool_calls, message.function_call)
-    return Choice(message.text(), calls, text(choice.finish_reason), thought=message.thought())
+    said = message.text()
+    thought = only_thought(message.thought(), said, calls, shows=message.shows())
+    return Choice(said, calls, text(choice.finish_reason), thought=thought)
 
 
 def prune(body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:

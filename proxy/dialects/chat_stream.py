@@ -3,7 +3,7 @@
 import re
 
 from proxy.dialects import sse
-from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, Body, WireChoice, WireMessage, usage_in
+from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, Body, WireChoice, WireMessage, only_thought, usage_in
 from proxy.dialects.chat_calls import CALLS, FUNCTION, CallMerger, WireCall
 from proxy.dialects.raw_json import UNREADABLE, present, read, text, whole
 from proxy.models import Answer, Choice, Usage
@@ -19,6 +19,7 @@ class _ChoiceReader:
     def __init__(self, begun: dict[str, int]) -> None:
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._shows = False
         self._calls = CallMerger(begun)
         self._legacy = CallMerger(begun)
         self.finish: str | None = None
@@ -27,6 +28,7 @@ class _ChoiceReader:
         self._texts.append(said)
         if thought := delta.thought():
             self._thoughts.append(thought)
+        self._shows = self._shows or delta.shows()
         for call in calls:
             self._calls.add(call)
         if present(delta.function_call):
@@ -34,7 +36,8 @@ class _ChoiceReader:
 
     def choice(self) -> Choice:
         calls = self._calls.calls() + self._legacy.calls()
-        return Choice("".join(self._texts), calls, self.finish, thought="".join(self._thoughts))
+        said = "".join(self._texts)
+        return Choice(said, calls, self.finish, thought=only_thought("".join(self._thoughts), said, calls, shows=self._shows))
 
 
 class ChatReader:

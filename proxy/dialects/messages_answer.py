@@ -7,12 +7,10 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from proxy.dialects import notice as lastcall
-from proxy.dialects.messages_blocks import BLOCKS, CALL, HOSTED, THINKING, call_of, calls_of, joined_texts
+from proxy.dialects.messages_blocks import BLOCKS, CALL, HOSTED, TEXT, THINKING, call_of, calls_of, joined_texts, only_thoughts
 from proxy.dialects.raw_json import FIELDS, UNREADABLE, Shape, list_of, object_of, plain, present, quoted, raw_list, read, text, whole
 from proxy.dialects.searches import searches_in
 from proxy.models import Answer, Choice, Notice, Usage
-
-TEXT = "text"
 
 
 class Body(Struct, gc=False):
@@ -82,7 +80,9 @@ def read_answer(body: bytes) -> Answer:
     thoughts = [block.thinking for block in blocks if block.type == THINKING and isinstance(block.thinking, str)]
     hosted = tuple([call_of(block) for block in blocks if block.type in HOSTED])
     return Answer(
-        choices=(Choice(joined_texts(texts), calls_of(blocks), text(wire.stop_reason), hosted, thought=joined_texts(thoughts)),),
+        choices=(
+            Choice(joined_texts(texts), calls_of(blocks), text(wire.stop_reason), hosted, thought=only_thoughts(blocks, texts, thoughts)),
+        ),
         usage=read_usage(wire.usage),
         id=text(wire.id),
         model=text(wire.model),

@@ -16,7 +16,9 @@ from proxy.models import ToolCall
 
 CALL = "tool_use"
 RESULT = "tool_result"
+TEXT = "text"
 THINKING = "thinking"
+_WORDS_AND_THOUGHTS = (TEXT, THINKING, "redacted_thinking")
 _MCP = "mcp_tool_use"
 HOSTED = frozenset({"server_tool_use", _MCP})
 _HOSTED_RESULT = "_tool_result"  # ends the types of their results
@@ -114,6 +116,12 @@ def hosted_of(blocks: Sequence[Block | UsualBlock]) -> Iterator[tuple[ToolCall, 
         failed = found.is_error is True or str(_CONTENT.one(found.content).type).endswith("_error")
         opaque = block.name == "web_search" and not failed
         yield call_of(block), b"" if opaque else bytes(found.content), failed
+
+
+def only_thoughts(blocks: Sequence[Block], texts: list[str], thoughts: list[str]) -> str:
+    """What an answer of these blocks, with these texts, thought where it holds nothing else."""
+    speaks = "".join(texts).strip() or any(block.type not in _WORDS_AND_THOUGHTS for block in blocks)
+    return "" if speaks else joined_texts(thoughts)
 
 
 def joined_texts(texts: list[str]) -> str:

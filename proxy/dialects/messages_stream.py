@@ -10,8 +10,8 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from proxy.dialects import sse
-from proxy.dialects.messages_answer import MESSAGE, TEXT, read_usage
-from proxy.dialects.messages_blocks import CALL, HOSTED, THINKING, Block, call_of, joined_texts
+from proxy.dialects.messages_answer import MESSAGE, read_usage
+from proxy.dialects.messages_blocks import CALL, HOSTED, TEXT, THINKING, Block, call_of, joined_texts, only_thoughts
 from proxy.dialects.raw_json import UNREADABLE, Shape, present, read, text, whole
 from proxy.models import Answer, Choice, ToolCall, Usage
 
@@ -103,7 +103,8 @@ class MessagesReader:
         texts, thoughts = (["".join(draft.pieces) for draft in drafts if draft.block.type == kind] for kind in (TEXT, THINKING))
         calls = [draft.call() for draft in drafts if draft.block.type == CALL]
         hosted = [draft.call() for draft in drafts if draft.block.type in HOSTED]
-        choice = Choice(joined_texts(texts), tuple(calls), self._finish, tuple(hosted), thought=joined_texts(thoughts))
+        thought = only_thoughts([draft.block for draft in drafts], texts, thoughts)
+        choice = Choice(joined_texts(texts), tuple(calls), self._finish, tuple(hosted), thought=thought)
         return Answer(
             choices=(choice,) if self._id or self._drafts or self._finish else (),
             usage=self._usage,
@@ -161,7 +162,7 @@ class MessagesReader:
         elif block.type == TEXT:
             self.said = text(block.text) or ""
             self._drafts[number] = _Draft(block, [self.said])
-        elif block.type in HOSTED or block.type == THINKING:
+        else:
             self._drafts[number] = _Draft(block, [text(block.thinking) or ""])
 
     def _add(self, delta: _Delta, index: int | None) -> None:

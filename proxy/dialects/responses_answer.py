@@ -92,7 +92,8 @@ def choice_of(items: Sequence[WireItem], finish: str | None) -> Choice:
             ids.append(item.id)
         elif (known := hosted_call(item, kind)) is not None:
             hosted.append(known[0])
-    thoughts = [] if texts or calls else [piece for item in items if item.type == REASONING for piece in _thoughts_of(item)]
+    only_thinks = not "".join(texts).strip() and all(item.type == REASONING or kind_of(item) == MESSAGE for item in items)
+    thoughts = [piece for item in items if item.type == REASONING for piece in _thoughts_of(item)] if only_thinks else []
     return Choice(joined_texts(texts), tuple(calls), finish, tuple(hosted), tuple([id for id in ids if text(id)]), joined_texts(thoughts))
 
 

@@ -13,7 +13,7 @@ from proxy.markup import Scanner, spelled
 from proxy.models import Answer, Choice, Finding, Reason, Role, ToolCall, text_of
 from proxy.policy import Expectation
 from proxy.refrain import Refrain, refrain_of
-from proxy.turns import cut_at_limit, known_tools, schemas_of
+from proxy.turns import ended_itself, known_tools, schemas_of
 from proxy.watch import Watch
 
 # People who ask about markup want to see it.
@@ -54,8 +54,8 @@ def _only_words(answer: Answer) -> Choice | None:
 
 
 def _lost_in_thought(case: Case, choice: Choice) -> Flaw | None:
-    """An answer that says nothing, with a tool call in its reasoning: no client acts on that, and the run would end without a word."""
-    scanner = None if cut_at_limit(choice.finish) else _scanner(case)
+    """An answer with nothing but a tool call in its reasoning: no client acts on that, and the run would end without a word."""
+    scanner = _scanner(case) if ended_itself(choice.finish) else None
     if scanner is None:
         return None
     scanner.feed(choice.thought)
@@ -73,7 +73,8 @@ def repaired(case: Case, answer: Answer) -> Answer | None:
         return None
     scanner = _new_scanner(case)
     spoken = bool(choice.text.strip())
-    clean = scanner.feed(choice.text if spoken else choice.thought) + scanner.finish()
+    thought = choice.thought if ended_itself(choice.finish) else ""
+    clean = scanner.feed(choice.text if spoken else thought) + scanner.finish()
     calls = spelled("".join(scanner.taken), schemas_of(case.request)) if scanner.leaked else None
     if calls is None:
         return None

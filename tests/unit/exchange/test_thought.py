@@ -155,12 +155,61 @@ async def test_where_tools_can_be_called_it_is_given_as_the_call_it_means(path: 
     assert (given.choices[0].calls, given.choices[0].text, left.ended.action) == ((), "", Action.ALLOW)
 
 
-async def test_reasoning_that_was_cut_at_the_limit_is_another_matter() -> None:
-    """The output was too short, whatever it spoke of last."""
-    whole = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "", "reasoning": CALL}, "finish_reason": "length"}]}
-    proxy = Proxy(ScriptedResponse(json.dumps({"id": "c", **whole}).encode()))
-    await Case("/chat/completions", streamed=False).ask(proxy)
+def chat_that(body: dict[str, Any], finish: str = "stop", **holds: Any) -> ScriptedResponse:
+    """A chat answer that has its call in its reasoning, ends in this way and holds this besides."""
+    if not body["stream"]:
+        message = {"role": "assistant", "content": None, "reasoning": CALL} | holds
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        return ScriptedResponse(json.dumps({"id": "c", "model": "m", "created": 1, "choices": [choice]}).encode())
+    return stream(OPENING, delta({"reasoning": CALL}), *([delta(holds)] if holds else []), delta({}, finish), DONE)
 
+
+def message_that(body: dict[str, Any], *blocks: dict[str, Any], stop: str = "end_turn") -> ScriptedResponse:
+    """The same of the messages dialect."""
+    content = [{"type": "thinking", "thinking": CALL, "signature": "s"}, *blocks]
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": stop}
+    whole = message | {"stop_sequence": None, "usage": messages.USAGE}
+    return stream(*messages.events(whole)) if body["stream"] else ScriptedResponse(json.dumps(whole).encode())
+
+
+def response_that(body: dict[str, Any], item: dict[str, Any]) -> ScriptedResponse:
+    """The same of Responses."""
+    items = [{"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": CALL}]}, item]
+    whole = responses.response_of(items, Asked("POST", "/", [], json.dumps(body).encode()))
+    return stream(*responses.events(whole)) if body["stream"] else ScriptedResponse(json.dumps(whole).encode())
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+OTHERS: dict[str, tuple[str, Callable[[dict[str, Any]], ScriptedResponse]]] = {
+    "cut at the limit": ("/chat/completions", lambda body: chat_that(body, "length")),
+    "withheld": ("/chat/completions", lambda body: chat_that(body, "content_filter")),
+    "sound": ("/chat/completions", lambda body: chat_that(body, audio={"id": "a", "data": "AAAA", "transcript": "There."})),
+    "pictures": ("/chat/completions", lambda body: chat_that(body, images=[PICTURE])),
+    "a picture as a part": ("/chat/completions", lambda body: chat_that(body, content=[PICTURE])),
+    "refused": ("/messages", lambda body: message_that(body, stop="refusal")),
+    "paused": ("/messages", lambda body: message_that(body, SEARCH, stop="pause_turn")),
+    "a provider's tool": ("/messages", lambda body: message_that(body, SEARCH)),
+    "a drawn picture": ("/responses", lambda body: response_that(body, {"type": "image_generation_call", "id": "ig_1", "result": "AAAA"})),
+    "a question": (
+        "/responses",
+        lambda body: response_that(body, {"type": "mcp_approval_request", "id": "a", "name": "x", "arguments": "{}", "server_label": "s"}),
+    ),
+}
+
+
+@either_way
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("repairs", [False, True])
+async def test_an_answer_that_holds_something_else_or_was_ended_passes_as_it_is(other: str, streamed: bool, repairs: bool) -> None:
+    """To the byte, whatever it thought: it is not empty, or another is to say why it is."""
+    path, says = OTHERS[other]
+    case = Case(path, streamed=streamed, tools=repairs)
+    upstream = says(case.body)
+    proxy = Proxy(upstream, policy=Policy(repair_calls=repairs))
+    body, _ = await case.ask(proxy)
+
+    assert body == await upstream.read()
     assert proxy.ended.action is Action.ALLOW
 
 
