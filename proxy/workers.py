@@ -25,6 +25,8 @@ CONFIG_VARIABLE = "LASTCALL_RESOLVED_CONFIG"
 HUNG_SECONDS = 60
 """For so long a worker's event loop may do nothing at all. The hardest request of the largest body keeps it for some seconds."""
 
+_LAST_WORD_TICKS = 5  # for a line of the log, which a full pipe may hold up for a second
+
 _log = logging.getLogger("lastcall")
 
 # Ctrl-C reaches workers too, and would break into their imports; a reload before they can take it would end them.
@@ -104,8 +106,8 @@ def _end_after(sentinel: int) -> None:
 def ended_if_hung(tell: Callable[[], object], *, kill: Callable[[], object] | None = None, tick: float = 1.0) -> Iterator[None]:
     """In a worker, around the life of its event loop: ends the process once the loop has done nothing for `HUNG_SECONDS`.
 
-    The supervisor then replaces it; it cannot tell by itself, since a thread answers it. tell: called before, from another thread. kill:
-    how to end (default: SIGKILL). tick: seconds that count as one.
+    The supervisor then replaces it; it cannot tell by itself, since a thread answers it. tell: called before, from another thread, and not
+    waited for long: what hangs may hold a lock that it needs. kill: how to end (default: SIGKILL). tick: seconds that count as one.
 
     Counted are the looks of a thread, not the clock: what stops the whole process for a while is no fault of the loop's.
     """
@@ -123,7 +125,9 @@ def ended_if_hung(tell: Callable[[], object], *, kill: Callable[[], object] | No
             missed = missed + 1 if beats == seen else 0
             seen = beats
             if missed >= HUNG_SECONDS:
-                tell()
+                last_word = Thread(target=tell, name="last word", daemon=True)
+                last_word.start()
+                last_word.join(_LAST_WORD_TICKS * tick)
                 (kill or _kill)()
                 return
 

@@ -9,6 +9,7 @@ import time
 from multiprocessing import resource_tracker
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -160,6 +161,14 @@ async def test_a_loop_that_hangs_ends_its_process() -> None:
     done: SimpleQueue[str] = SimpleQueue()
     with ended_if_hung(lambda: done.put("told"), kill=lambda: done.put("killed"), tick=0.001):
         assert [done.get(timeout=20), done.get(timeout=20)] == ["told", "killed"]
+
+
+async def test_a_loop_that_hangs_ends_its_process_whatever_it_holds() -> None:
+    """Also a lock without which nothing can be told."""
+    held, killed = Event(), Event()
+    with ended_if_hung(held.wait, kill=killed.set, tick=0.001):
+        assert killed.wait(20)
+    held.set()
 
 
 async def test_a_busy_loop_ends_nothing() -> None:
