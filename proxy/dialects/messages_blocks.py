@@ -20,7 +20,7 @@ TEXT = "text"
 THINKING = "thinking"
 _WORDS_AND_THOUGHTS = (TEXT, THINKING, "redacted_thinking")
 _MCP = "mcp_tool_use"
-HOSTED = frozenset({"server_tool_use", _MCP})
+HOSTED = ("server_tool_use", _MCP)
 _HOSTED_RESULT = "_tool_result"  # ends the types of their results
 # One offered tool that is called under several names, and what all of them are called here.
 _RUNS_CODE = "code_execution"
@@ -107,9 +107,9 @@ def hosted_of(blocks: Sequence[Block | UsualBlock]) -> Iterator[tuple[ToolCall, 
     asked = [block for block in blocks if block.type in HOSTED]
     if not asked:
         return
-    results = {block.tool_use_id: block for block in blocks if isinstance(block.type, str) and block.type.endswith(_HOSTED_RESULT)}
+    results = {text(block.tool_use_id): block for block in blocks if isinstance(block.type, str) and block.type.endswith(_HOSTED_RESULT)}
     for block in asked:
-        found = results.get(block.id)
+        found = results.get(text(block.id))
         if found is None:
             yield call_of(block), b"", False
             continue

@@ -266,9 +266,9 @@ class ResponsesReader:
         self._usage = read_usage(body.usage, body.service_tier) or self._usage
         self._finish = finish_of(body) or kind.rpartition(".")[2]
         self._error = self._error or kind == "response.failed" or present(body.error)
-        known = {draft.item.id for draft in self._drafts.values()} - {None}
+        known = {text(draft.item.id) for draft in self._drafts.values()} - {None}
         for place, raw in enumerate(list_in(body.output)):
-            if place not in self._drafts and ITEMS.one(raw).id not in known:
+            if place not in self._drafts and text(ITEMS.one(raw).id) not in known:
                 self._drafts[place] = _Draft(place, self._fed)
             if place in self._drafts:
                 self._take(self._drafts[place], bytes(raw), done=True)
