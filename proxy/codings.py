@@ -11,6 +11,7 @@ import zstandard
 CODINGS = frozenset({"gzip", "x-gzip", "deflate", "zstd"})
 _STEP = 1024  # bytes decoded at once: four of zstd can stand for 128 KiB, of the others each for one
 _LARGEST_WINDOW = 1 << 27
+_HALF_BYTE, _DEFLATE = 0x0F, 8  # the lower half of a zlib header's first byte names the method; the upper one is the window
 
 
 class CodingError(ValueError):
@@ -58,4 +59,4 @@ class Decoder:
         if self._coding == "zstd":
             return zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW).decompressobj()
         # Either of the two headers, or none: some send `deflate` without its own.
-        return zlib.decompressobj(47 if self._coding != "deflate" or start[:1] == b"\x78" else -15)
+        return zlib.decompressobj(47 if self._coding != "deflate" or start[0] & _HALF_BYTE == _DEFLATE else -15)

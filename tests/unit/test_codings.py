@@ -32,6 +32,16 @@ def test_however_it_arrives_the_data_come_out(coding: str, parts: list[bytes], s
     assert all(got)
 
 
+@pytest.mark.parametrize("window", [*range(9, 16), -15])
+def test_deflated_data_of_any_window_come_out(window: int) -> None:
+    """Their header names the window, and some come without a header."""
+    packer = zlib.compressobj(wbits=window)
+    decoder = Decoder("deflate")
+
+    assert b"".join(decoder.feed(packer.compress(b"hello " * 99) + packer.flush())) == b"hello " * 99
+    decoder.end()
+
+
 @pytest.mark.parametrize("coding", sorted(CODINGS))
 def test_a_step_gives_no_more_than_it_may(coding: str) -> None:
     """So that who counts can stop in time: 100 MB of nothing come in pieces."""
