@@ -146,6 +146,19 @@ def test_a_marker_that_moves_on_leaves_what_stands_before_it(dialect: Dialect, m
     assert counted.whole == 1
 
 
+def test_a_marker_that_stays_where_it_is_is_like_any_other_member() -> None:
+    """It stands before the newest few elements, however short they are."""
+    counted: Any = Counted(CHAT)
+    readings = Readings()
+    stays = [{"role": "system", "content": LONG}, {"role": "user", "content": [CACHED | {"type": "text", "text": "go"}]}]
+
+    for words in range(4, 9):
+        raw = body(CHAT, [*stays, *[{"role": "user", "content": "a"}] * words], {}, {})
+        assert same(readings.read(counted, raw, "me"), CHAT.parse(raw))
+
+    assert counted.whole == 1
+
+
 def test_a_marker_in_what_is_no_request_changes_no_complaint() -> None:
     """What is wrong with a body is said of the body."""
     readings = Readings()

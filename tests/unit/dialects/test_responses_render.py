@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from proxy.dialects.responses_render import Part, Shown, Standing, completion, stream_tail
+from proxy.dialects.responses_render import Part, Shown, Standing, completion, stream_error, stream_tail
 from proxy.dialects.responses_stream import ResponsesReader
 from proxy.dialects.sse import Splitter, data_of
 from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, ToolCall, Usage
@@ -68,6 +68,15 @@ def test_what_is_open_is_closed_first() -> None:
     response = events[-1]["response"]
     assert (response["x_vendor"], response["status"], response["usage"]["total_tokens"]) == (1, "completed", 14)
     assert [item["type"] for item in response["output"]] == ["reasoning", "message", "message"]
+
+
+def test_a_failure_before_any_event_begins_the_response_first() -> None:
+    """Comments may have kept the stream alive until then."""
+    first, last = [json.loads(data_of(event) or b"") for event in Splitter().feed(stream_error("c", "why", NOTICE, Begun(HEAD)))]
+
+    assert [event["type"] for event in (first, last)] == ["response.created", "response.failed"]
+    assert [event["sequence_number"] for event in (first, last)] == [0, 1]
+    assert {event["response"]["id"] for event in (first, last)} == {"resp_1"}
 
 
 def test_text_that_goes_on_after_other_text_is_a_paragraph_of_its_own() -> None:

@@ -54,8 +54,9 @@ def test_a_stray_closer_is_left_out_and_nothing_is_asked_again() -> None:
     ],
 )
 def test_markup_that_the_request_speaks_of_is_wanted(turns: tuple[Turn, ...]) -> None:
-    """The user asks about it, or the client's own protocol is made of it."""
+    """The user asks about it, or the client's own protocol is made of it; once or several times."""
     assert flaw(CALL, case(*turns)) is None
+    assert flaw(f"{CALL}\n\n{CALL}", case(*turns)) is None
 
 
 def test_markup_that_the_system_text_asks_for_is_the_clients_own() -> None:
