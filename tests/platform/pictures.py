@@ -11,7 +11,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from matplotlib.patches import FancyBboxPatch
 from PIL import Image
 
 from tests.platform.dashboards import DASHBOARDS, ROOT, RULES
-from tests.platform.prometheus import Prometheus, Series, prometheus
+from tests.platform.prometheus import Series, Window, prometheus
 from tests.platform.workload import fleet
 
 VARIABLES = {"$__rate_interval": "15s", "$__range": "10m", "$namespace": ".*", "$job": ".*", "$instance": ".*", "$team": ".*"}
@@ -40,20 +39,6 @@ SCALES = {
 }
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Window:
-    """What is asked, and for which time (epoch seconds)."""
-
-    prometheus: Prometheus
-    start: float
-    end: float
-
-    def series(self, target: Json) -> list[Series]:
-        if target["instant"]:
-            return self.prometheus.at(target["expr"], self.end)
-        return self.prometheus.over(target["expr"], self.start, self.end, 1.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

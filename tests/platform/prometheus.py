@@ -80,6 +80,21 @@ class Prometheus:
         return query
 
 
+@dataclass(frozen=True)
+class Window:
+    """What is asked, and for which time (epoch seconds)."""
+
+    prometheus: Prometheus
+    start: float
+    end: float
+
+    def series(self, target: Json) -> list[Series]:
+        """What a panel's target, or an annotation, shows."""
+        if target.get("instant"):
+            return self.prometheus.at(target["expr"], self.end)
+        return self.prometheus.over(target["expr"], self.start, self.end, 1.0)
+
+
 @contextmanager
 def prometheus(targets: dict[str, list[str]], rules: Path, variables: dict[str, str]) -> Iterator[Prometheus]:
     """Running, until the block ends. targets: `host:port` by job."""

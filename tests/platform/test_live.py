@@ -5,13 +5,12 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from tests.platform.dashboards import DASHBOARDS, RULES, panels, recorded
-from tests.platform.prometheus import Prometheus, Series, prometheus
+from tests.platform.prometheus import Window, prometheus
 from tests.platform.workload import fleet
 
 SECONDS = 20.0
@@ -21,40 +20,32 @@ VARIABLES = {"$__rate_interval": "5s", "$__range": "60s", "$namespace": ".*", "$
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Scraped:
-    """What there is to ask, from start to end (epoch seconds)."""
-
-    prometheus: Prometheus
-    start: float
-    end: float
-
-    def answer(self, target: Json) -> list[Series]:
-        if target.get("instant"):
-            return self.prometheus.at(target["expr"], self.end)
-        return self.prometheus.over(target["expr"], self.start, self.end, 1.0)
+# The store was away and is there again, and what is read from it for each look is told again.
+BACK = (
+    "sum(increase(lastcall_store_outages_total[60s])) > 0 and min(lastcall_store_up) == 1"
+    " and count(lastcall_team_budget_limit) > 0 and count(lastcall_team_budget_spent) > 0"
+)
 
 
 @pytest.fixture(scope="module")
-def scraped() -> Iterator[Scraped]:
+def scraped() -> Iterator[Window]:
     """A Prometheus that watched a fleet of agents work, the loss of the store included."""
 
-    async def work(started: list[Any]) -> None:
+    async def work(started: list[Any]) -> float:
         async with fleet(seed=7, pace=0.02, tokens=5_000) as running:
             server = prometheus({"lastcall": running.targets}, RULES, VARIABLES)
             started.append(server)
             started.append(server.__enter__())
             started[1].until("count(lastcall_build_info) == 2")
             await running.work(SECONDS, AGENTS)
-            await asyncio.to_thread(
-                started[1].until, "sum(increase(lastcall_store_outages_total[60s])) > 0 and min(lastcall_store_up) == 1"
-            )
+            await asyncio.to_thread(started[1].until, BACK)
+            return time.time()  # while there is still something to scrape
 
     started: list[Any] = []
     start = time.time()
     try:
-        asyncio.run(work(started))
-        yield Scraped(started[1], start, time.time())
+        end = asyncio.run(work(started))
+        yield Window(started[1], start, end)
     finally:
         if started:
             started[0].__exit__(None, None, None)
@@ -70,9 +61,9 @@ def targets() -> list[Any]:
 
 
 @pytest.mark.parametrize("target", targets())
-def test_a_panel_has_data(scraped: Scraped, target: Json) -> None:
+def test_a_panel_has_data(scraped: Window, target: Json) -> None:
     """Finite numbers, and every label that its legend names."""
-    series = scraped.answer(target)
+    series = scraped.series(target)
 
     assert series, f"no data for {target['expr']}"
     for label in re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]):
@@ -80,25 +71,25 @@ def test_a_panel_has_data(scraped: Scraped, target: Json) -> None:
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_variables_and_annotations_have_data(scraped: Scraped, path: Any) -> None:
+def test_variables_and_annotations_have_data(scraped: Window, path: Any) -> None:
     """There is something to choose, and something to mark."""
     dashboard = json.loads(path.read_text())
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             assert scraped.prometheus.values_of(variable["query"]["query"], scraped.start), variable["name"]
     for annotation in dashboard["annotations"]["list"]:
-        assert scraped.answer(annotation), annotation["name"]
+        assert scraped.series(annotation), annotation["name"]
 
 
 @pytest.mark.parametrize("name", recorded())
-def test_a_recorded_series_has_data(scraped: Scraped, name: str) -> None:
+def test_a_recorded_series_has_data(scraped: Window, name: str) -> None:
     """Under the labels that alerts tell people."""
-    series = scraped.answer({"expr": name})
+    series = scraped.series({"expr": name})
 
     assert {(one.labels["namespace"], one.labels["job"]) for one in series} == {("agents", "lastcall")}
 
 
-def test_every_rule_is_evaluated_without_an_error(scraped: Scraped) -> None:
+def test_every_rule_is_evaluated_without_an_error(scraped: Window) -> None:
     """As Prometheus itself says."""
     groups = scraped.prometheus.get("rules")["groups"]
 

@@ -8,8 +8,8 @@ import matplotlib.image
 import pytest
 
 from tests.platform.dashboards import DASHBOARDS
-from tests.platform.pictures import BACK, Window, draw, spelled
-from tests.platform.prometheus import Prometheus, Series
+from tests.platform.pictures import BACK, draw, spelled
+from tests.platform.prometheus import Prometheus, Series, Window
 
 
 class Scripted:
