@@ -43,7 +43,10 @@ class Quirks:
 
 
 class Account(msgspec.Struct):
-    """What an exchange's calls came to: for metrics and for the answer that Lastcall writes itself. cost: nano-dollars."""
+    """What an exchange's calls came to: for metrics and for the answer that Lastcall writes itself. cost: nano-dollars.
+
+    last_error: why the newest call that was made for such an answer came to none, in Lastcall's words; None where it did.
+    """
 
     calls: int = 0
     seconds: float = 0.0
@@ -54,6 +57,7 @@ class Account(msgspec.Struct):
     errors: tuple[UpstreamError, ...] = ()
     cached_tokens: int = 0
     asked_at: float | None = None
+    last_error: str | None = None
 
     @property
     def usage(self) -> Usage:
@@ -201,21 +205,27 @@ class Calls:
         self.settle(Answer() if self._asked else None, completed=False)
 
     async def whole_answer(self, edits: Edits) -> Answer | None:
-        """One call, read to its end and settled; None when it failed in any way."""
+        """One call, read to its end and settled; None when it failed in any way, which `account.last_error` tells."""
+        self.account.last_error = None
         try:
             response = await self.send(edits)
-        except UpstreamFailed:
+        except UpstreamFailed as error:
+            self.account.last_error = error.message
             return None
         if isinstance(response, Refusal):
+            self.account.last_error = f"the upstream {self._name!r} answered with status {response.response.status}"
             self.settle(None, completed=False)
             return None
         try:
             answer = await self._aggregated(response) if is_stream(response) else self._dialect.read_answer(await response.read())
         except UpstreamFailed as error:
+            self.account.last_error = error.message
             self.cut(error)
             self.settle(Answer(), completed=False)
             return None
         self.complete(answer)
+        if answer.error:
+            self.account.last_error = f"the upstream {self._name!r} reported an error inside its answer"
         return None if answer.error else answer
 
     async def _aggregated(self, response: Response) -> Answer:

@@ -64,7 +64,9 @@ class Course(msgspec.Struct):
     def notice(self, *, pruned: bool = False) -> Notice:
         """The `lastcall` object: of the stop or refusal, or of calls left out."""
         finding = self.verdict.finding if pruned else None
-        return notice_of(self.plan, self.session.place, finding, self.session.label)
+        notice = notice_of(self.plan, self.session.place, finding, self.session.label)
+        failed = self.calls.account.last_error
+        return notice if failed is None else msgspec.structs.replace(notice, last_error=failed)
 
     def head(self, answer: Answer | None, created: int, new_id: str) -> Head:
         """Identity of an answer: that of the stream it ends, else a fresh one. created: epoch seconds."""

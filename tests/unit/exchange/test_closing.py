@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import UpstreamFailed
+from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.events import NudgeEnded, Outcome
 from proxy.models import Action
 from proxy.policy import Budgets, OnStop, Policy, WrapUpRule
@@ -286,24 +286,27 @@ async def test_an_empty_or_leaking_conclusion_is_asked_for_again(answers: list[A
 
 
 @pytest.mark.parametrize(
-    ("answers", "asked"),
+    ("answers", "asked", "last_error"),
     [
-        ([answer("")] * 9, 4),
-        ([answer(None, LS)], 1),
-        ([answer("I will look.", LS)], 1),
-        ([ScriptedResponse(b"no", status=500)], 1),
-        ([UpstreamFailed("refused")], 1),
-        ([ScriptedResponse(b'{"error": {"message": "overloaded"}}')], 1),
-        ([answer("", choices=0)] * 9, 4),
+        ([answer("")] * 9, 4, None),
+        ([answer(None, LS)], 1, None),
+        ([answer("I will look.", LS)], 1, None),
+        ([ScriptedResponse(b"no", status=500)], 1, "the upstream 'main' answered with status 500"),
+        ([UpstreamFailed("refused")], 1, "refused"),
+        ([stream(OPENING, UpstreamCut("half"))], 1, "half"),
+        ([answer(""), UpstreamFailed("refused")], 2, "refused"),
+        ([ScriptedResponse(b'{"error": {"message": "secret"}}')], 1, "the upstream 'main' reported an error inside its answer"),
+        ([answer("", choices=0)] * 9, 4, None),
     ],
 )
-async def test_a_conclusion_that_does_not_come_is_replaced_by_a_message(answers: list[Any], asked: int) -> None:
-    """After a bounded number of calls the client gets its answer all the same."""
+async def test_a_conclusion_that_does_not_come_is_replaced_by_a_message(answers: list[Any], asked: int, last_error: str | None) -> None:
+    """After a bounded number of calls the client gets its answer all the same, and is told what the upstream did, if it failed."""
     proxy = Proxy(*answers)
     conversation = await proxy.ask(request(looping(5)))
 
     assert conversation.status == 200
     assert conversation.text.startswith(STOP)
+    assert conversation.notice["last_error"] == last_error
     assert len(proxy.upstream.sent) == asked
     assert proxy.ledger()[2] == 0
     assert proxy.ended.outcome is Outcome.COMPLETED
