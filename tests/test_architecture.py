@@ -56,7 +56,6 @@ TESTED_ELSEWHERE = {
     "store/wire.py": "contract/test_store.py",
     "store/redis/__init__.py": "contract/test_store.py",
     "store/redis/cluster.py": "contract/test_store_cluster.py",
-    "store/redis/connections.py": "contract/test_store_outage.py",
     "store/redis/sentinels.py": "contract/test_store_sentinels.py",
     "store/redis/servers.py": "contract/test_store_outage.py",
 }

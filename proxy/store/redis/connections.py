@@ -1,21 +1,81 @@
-"""The connections to one server. A round trip is one write and as many reads as commands.
+"""The connections to one server. A round trip is one write, and one wait for all of its replies.
 
-redis-py's connections are used without its client and pool, which cost more processor time than the rest of the call.
+redis-py connects, with what that takes of TLS, passwords and databases. Its client, its pool and its streams are left aside, which cost
+more processor time than the rest of the call.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import hiredis
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, DefaultParser
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
 from proxy.store import wire
 from proxy.store.wire import Command
 from proxy.waits import Turns
 
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub takes tuples of one field only
+_MORE = object()  # what hiredis says while a reply has not come whole
+
+
+class Line(asyncio.Protocol):
+    """A connection that redis-py has made, with nothing of its own to say any more. For one exchange at a time.
+
+    It closes when it hears what nobody waits for, since that must not answer the next.
+    """
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        assert connection._writer is not None
+        self._connection = connection
+        self._transport = connection._writer.transport  # redis-py has no public way to it
+        self._transport.set_protocol(self)
+        self._parser = hiredis.Reader(InvalidResponse, DefaultParser.parse_error, notEnoughData=_MORE)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Future[list[Any]] | None = None
+        self._replies: list[Any] = []
+        self._most = 0
+
+    @property
+    def is_open(self) -> bool:
+        return not self._transport.is_closing()
+
+    def exchange(self, commands: bytes, count: int) -> "asyncio.Future[list[Any]]":
+        """So many replies, errors among them as values. Whoever no longer waits for them has to close it."""
+        self._replies = []
+        self._most = count
+        self._waiting = waiting = self._loop.create_future()
+        self._transport.write(commands)
+        return waiting
+
+    async def close(self) -> None:
+        await self._connection.disconnect(nowait=True)
+
+    def data_received(self, data: bytes) -> None:
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            self._transport.close()
+            return
+        parser, replies = self._parser, self._replies
+        try:
+            parser.feed(data)
+            while len(replies) < self._most:
+                reply = parser.gets()
+                if reply is _MORE:
+                    return
+                replies.append(reply)
+        except InvalidResponse as error:
+            waiting.set_exception(error)
+        else:
+            waiting.set_result(replies)
+            if parser.has_data():
+                self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(ConnectionLost(f"the connection was closed by the server: {type(error).__name__}"))
 
 
 class Connections:
@@ -24,7 +84,7 @@ class Connections:
     def __init__(self, new: Callable[[], AbstractConnection], most: int) -> None:
         self._new = new
         self._slots = Turns(most)
-        self._idle: list[AbstractConnection] = []
+        self._idle: list[Line] = []
         self._retired = False
 
     async def exchange(self, commands: list[Command]) -> list[Any]:
@@ -39,7 +99,7 @@ class Connections:
     async def drop(self) -> None:
         """Leave those that nobody uses now: whatever happened to one of them may have happened to all."""
         while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+            await self._idle.pop().close()
 
     async def retire(self) -> None:
         """Leave all, those in use as soon as they have their replies."""
@@ -57,30 +117,35 @@ class Connections:
             self._slots.give()
 
     async def _attempt(self, commands: list[Command]) -> list[Any]:
-        connection = await self._connection()
+        line = await self._line()
         try:
-            await connection.send_packed_command(b"".join(map(_pack, commands)))
-            replies = [await _reply(connection) for _ in commands]
+            replies = await line.exchange(b"".join(map(_pack, commands)), len(commands))
+            for reply in replies:
+                if isinstance(reply, ConnectionLost):  # it is still loading its data, say
+                    raise reply
         except BaseException:
-            # Also on cancellation: the rest of the replies would answer the next caller.
-            await connection.disconnect(nowait=True)
+            # Also on cancellation: the replies would answer the next caller.
+            await line.close()
             raise
         if self._retired:
-            await connection.disconnect(nowait=True)
+            await line.close()
         else:
-            self._idle.append(connection)
+            self._idle.append(line)
         return replies
 
-    async def _connection(self) -> AbstractConnection:
-        """An idle connection that is still good, else a new one."""
+    async def _line(self) -> Line:
+        """An idle one that is still good, else a new one."""
         while self._idle:
-            connection = self._idle.pop()
-            if connection.is_connected and not await connection.can_read():
-                return connection
-            await connection.disconnect(nowait=True)
+            line = self._idle.pop()
+            if line.is_open:
+                return line
+            await line.close()
         connection = self._new()
         await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
-        return connection
+        if await connection.can_read():
+            await connection.disconnect(nowait=True)
+            raise ConnectionLost("closed by the server at once")
+        return Line(connection)
 
 
 class OneServer(Connections):
@@ -107,11 +172,3 @@ def good(replies: list[Any]) -> list[Any]:
         if isinstance(reply, ResponseError):
             raise reply
     return replies
-
-
-async def _reply(connection: AbstractConnection) -> Any:
-    """One reply; an error the server replied is a value here, because other replies follow it."""
-    try:
-        return await connection.read_response()
-    except ResponseError as error:
-        return error
