@@ -1,7 +1,7 @@
 """The ways out to a model: what an upstream is, and which forward proxy leads there.
 
-Pure. Talking to one is the business of the files beside this one, each the only door to its library: `http` for everything that
-speaks one of our dialects, with its header rules in `headers`.
+Pure. Talking to one is the business of the files beside this one: `http` for everything that speaks one of our dialects, `whole` for
+the usual request of those, with the header rules in `headers`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
+from yarl import URL
+
 from proxy.config import is_loopback
+from proxy.errors import ConfigError
 
 _MOST_LAYERS = 8
 
@@ -43,6 +46,37 @@ class Target:
     proxy: str | None = field(default=None, repr=False)
     connect_timeout: float = 10.0
     read_timeout: float = 600.0
+
+
+def base_url_of(target: Target) -> URL:
+    """Where it is. Raises `ConfigError` for a base_url or api_key that cannot be used."""
+    try:
+        url = URL(target.base_url)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(f"upstreams.{target.name}.base_url: not a URL of the form https://host/v1.")
+    if url.user is not None or url.password is not None or url.query_string or url.fragment:
+        raise ConfigError(f"upstreams.{target.name}.base_url: must hold no user, password, query or fragment; a key goes into api_key.")
+    if target.api_key is not None and not (target.api_key and target.api_key.isascii() and target.api_key.isprintable()):
+        raise ConfigError(f"upstreams.{target.name}.api_key: empty or not plain ASCII; is there a line break at its end?")
+    return url
+
+
+def proxy_of(target: Target) -> URL | None:
+    """The forward proxy that leads there. Raises `ConfigError` for one that cannot be used."""
+    if target.proxy is None:
+        return None
+    try:
+        url = URL(target.proxy)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError(
+            f"The forward proxy for upstreams.{target.name} must be of the form http://host:port (SOCKS is not supported);"
+            " an upstream reached without it belongs into NO_PROXY."
+        )
+    return url
 
 
 def proxy_from(environ: Mapping[str, str], base_url: str) -> str | None:

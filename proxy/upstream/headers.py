@@ -9,6 +9,7 @@ before, the answer is decoded on arrival) and no length holds.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 
 from proxy.codings import CODINGS
 
@@ -36,6 +37,7 @@ _TO_THIS_SERVER = frozenset({b"host", b"content-length", b"expect", b"cookie", b
 _NEVER_UPSTREAM = b"x-forwarded-"
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _CODINGS = frozenset({b"accept-encoding", b"content-encoding"})
+_NO_CODING = (b"\r\nAccept-Encoding: ", b"identity")
 
 # Statements of the upstream about its own origin, which a client would take as this proxy's: cookies (a CDN's `__cf_bm` would come
 # back with every client sharing a jar), other ports and protocols to use, https for ever, data to forget.
@@ -69,26 +71,33 @@ def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer
     """A client's request header as the upstream gets it; names keep their case.
 
     With an `api_key` it takes the place of the client's credentials: as a bearer token, or in `x-api-key`. Content-Length and Host are
-    left to the client library.
+    left to whoever sends it.
     """
+    return [(opening[2:-2].decode(), value.decode()) for opening, value in _passed_on(headers, api_key, plain, bearer)]
+
+
+def written(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer: bool = True) -> bytes:
+    """The same as the lines of HTTP/1.1, each behind a line break."""
+    return b"".join(chain.from_iterable(_passed_on(headers, api_key, plain, bearer)))
+
+
+def _passed_on(headers: RawHeaders, api_key: str | None, plain: bool, bearer: bool) -> list[tuple[bytes, bytes]]:
+    """What passes: how each field's line begins, and its value."""
     keyed = api_key is not None
     named: set[bytes] = set()
-    kept: list[tuple[str, str]] = []
-    for name, value in _with_fit_values(headers):
-        passing = _passing(name, keyed, plain)
-        if passing is not None:
-            try:
-                kept.append((passing, value.decode()))
-            except UnicodeDecodeError:
-                continue
+    kept: list[tuple[bytes, bytes]] = []
+    for name, value in _with_fit_values(headers, text=True):
+        opening = _opening(name, keyed, plain)
+        if opening is not None:
+            kept.append((opening, value))
         elif name.lower() == b"connection":
             named.update(_tokens(value))
     if named:
-        kept = [(name, value) for name, value in kept if name.lower().encode() not in named]
+        kept = [field for field in kept if field[0][2:-2].lower() not in named]
     if plain:
-        kept.append(("Accept-Encoding", "identity"))
+        kept.append(_NO_CODING)
     if api_key is not None:
-        kept.append(("Authorization", f"Bearer {api_key}") if bearer else ("X-Api-Key", api_key))
+        kept.append((b"\r\nAuthorization: ", b"Bearer " + api_key.encode()) if bearer else (b"\r\nX-Api-Key: ", api_key.encode()))
     return kept
 
 
@@ -119,10 +128,10 @@ def declared_length(headers: RawHeaders) -> str | None:
 
 
 @lru_cache(_MOST_NAMES)
-def _passing(name: bytes, keyed: bool, plain: bool) -> str | None:
-    """A request field's name as it goes on, None for a field that does not."""
+def _opening(name: bytes, keyed: bool, plain: bool) -> bytes | None:
+    """How a request field's line begins, from the break before it on; None for a field that does not pass."""
     lower = _lowered(name)
-    return None if lower in _REQUEST_DROPS[keyed, plain] or lower.startswith(_NEVER_UPSTREAM) else name.decode()
+    return None if lower in _REQUEST_DROPS[keyed, plain] or lower.startswith(_NEVER_UPSTREAM) else b"\r\n%b: " % name
 
 
 @lru_cache(_MOST_NAMES)
@@ -133,13 +142,24 @@ def _lowered(name: bytes) -> bytes:
     return b"" if name.translate(None, _TOKEN) or lower.startswith(_SPOKEN_HERE) else lower
 
 
-def _with_fit_values(headers: RawHeaders) -> RawHeaders:
-    """The fields whose values fit. Looked at together first: nearly always all of them do."""
-    return headers if _is_fit(b"".join([value for _, value in headers])) else [field for field in headers if _is_fit(field[1])]
+def _with_fit_values(headers: RawHeaders, *, text: bool = False) -> RawHeaders:
+    """The fields whose values fit. Looked at together first: nearly always all of them do. text: they must be UTF-8 as well."""
+    together = b"".join([value for _, value in headers])
+    if _is_fit(together) and (not text or together.isascii()):
+        return headers
+    return [field for field in headers if _is_fit(field[1]) and not (text and _is_no_text(field[1]))]
 
 
 def _is_fit(value: bytes) -> bool:
     return len(value.translate(None, _CONTROLS)) == len(value)
+
+
+def _is_no_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _tokens(connection: bytes) -> set[bytes]:

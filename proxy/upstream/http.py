@@ -12,19 +12,20 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import aiohttp
+from aiohttp import hdrs
 from yarl import URL
 
 from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
-from proxy.upstream import Target, unquoted
-from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream
+from proxy.upstream import Target, base_url_of, proxy_of, unquoted
+from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream, written
+from proxy.upstream.whole import Answer, Way
 from proxy.waits import Limit, Waits
 
 Body = bytes | AsyncIterator[bytes] | None
@@ -63,14 +64,14 @@ class Response:
 
     __slots__ = ("_answer", "_coded", "_decoder", "_followed", "_looks", "_looks_left", "_upstream", "headers", "reason", "status")
 
-    def __init__(self, answer: aiohttp.ClientResponse, upstream: "Upstream", looks: "Waits[Response]", *, plain: bool) -> None:
+    def __init__(self, answer: "aiohttp.ClientResponse | Answer", upstream: "Upstream", looks: "Waits[Response]", *, plain: bool) -> None:
         self._answer = answer
         self._upstream = upstream
         self._looks = looks
         self._looks_left = 0
         self._followed = plain
-        coding = (answer.headers.get("Content-Encoding") or "").lower() if plain else ""
-        self._decoder = Decoder(coding) if coding in CODINGS else None
+        coding = answer.headers.get(hdrs.CONTENT_ENCODING, "").lower() if plain else ""
+        self._decoder = Decoder(coding) if coding and coding in CODINGS else None
         self._coded: Iterator[bytes] = iter(())
         self.status = answer.status
         self.reason = answer.reason or ""
@@ -94,6 +95,11 @@ class Response:
     async def read(self, limit: int | None = None) -> bytes:
         """The whole body. Raises `UpstreamCut`, also when it exceeds `limit` bytes (64 MiB for one that is followed)."""
         limit = _MOST_WHOLE if limit is None and self._followed else limit
+        if self._decoder is None and (content := self._answer.content).is_eof():  # all of it came with the header
+            whole = content.read_nowait()
+            if limit is not None and len(whole) > limit:
+                raise self._too_long(limit)
+            return whole
         pieces: list[bytes] = []
         size = 0
         try:
@@ -157,33 +163,32 @@ class Response:
             self._answer.close()
 
 
-@dataclass(slots=True)
 class _Connection:
     """What a request was given: a connection opened for it, or one that had served before.
 
     Told by way of a context variable, which every callback of a new connection keeps for its life: hence no more than this in it.
     """
 
-    new: bool = False
+    __slots__ = ("new",)
+
+    def __init__(self) -> None:
+        self.new = False
 
 
 _CONNECTION: ContextVar[_Connection] = ContextVar("upstream_connection")
 
 
-@dataclass(slots=True)
 class _Request:
-    """One request and what becomes of it: which connection it got, what broke its body off."""
+    """One request and what becomes of it: which connection it got, what broke its body off. limit: until the answer's header is there."""
 
-    method: str
-    url: URL
-    headers: list[tuple[str, str]]
-    body: Body
-    plain: bool
-    timeout: aiohttp.ClientTimeout
-    started: float
-    connection: _Connection = field(default_factory=_Connection)
-    broken: Exception | None = None
-    limit: Limit | None = None  # until the answer's header is there
+    __slots__ = ("body", "broken", "connection", "limit", "started")
+
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.started = _now()
+        self.connection = _Connection()
+        self.broken: Exception | None = None
+        self.limit: Limit | None = None
 
     def is_stale(self, error: Exception) -> bool:
         """Whether the server had most likely hung up on a reused connection before it saw the request, which can then be repeated.
@@ -204,15 +209,26 @@ class _Request:
                 return isinstance(error, aiohttp.ClientOSError | ConnectionError)
 
 
+class _Place(NamedTuple):
+    """Where a request goes. opening: of one that is posted there, up to the header fields that are its own."""
+
+    url: URL
+    opening: bytes
+
+    @classmethod
+    def at(cls, url: URL) -> "_Place":
+        return cls(url, f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}".encode())
+
+
 class Upstream:
     """One upstream and its connections. Make it inside the running event loop, `close` it there."""
 
     def __init__(self, target: Target) -> None:
         """Raises `ConfigError` for an unusable base_url, api_key, ca_file or proxy."""
-        url = _base_url(target)
+        url = base_url_of(target)
         self._target = target
         self._base = str(url).rstrip("/")
-        self._url = lru_cache(maxsize=_MOST_URLS)(self._checked_url)
+        self._place = lru_cache(maxsize=_MOST_URLS)(self._checked_place)
         self._address = (url.raw_host, url.port)
         self._described = f"Upstream {target.name!r} at {url.scheme}://{url.host_subcomponent}:{url.port}"
         # Until the header: one silence for the request to leave, one for the answer. aiohttp itself watches neither a body that the
@@ -232,10 +248,12 @@ class Upstream:
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_OWN_HEADERS,
             timeout=self._timeout,
-            proxy=_proxy_url(target),
+            proxy=proxy_of(target),
             max_line_size=_HEADER_LIMIT,
             max_field_size=_HEADER_LIMIT,
         )
+        # A forward proxy wants every request, or its connection, made otherwise.
+        self._way = None if target.proxy else Way(self._session, self._timeout, aiohttp.ClientRequest("POST", url), _HEADER_LIMIT)
 
     @property
     def target(self) -> Target:
@@ -263,18 +281,25 @@ class Upstream:
         decoded. within: seconds for the whole exchange, body included. Raises `BadRequest` for a path or query that cannot be sent,
         `UpstreamFailed` when no answer came, and whatever a streamed body raises.
         """
-        outgoing = to_upstream(headers, api_key=self._target.api_key, plain=plain, bearer=self._is_bearer(path))
-        if not isinstance(body, bytes | None) and (length := declared_length(headers)) is not None:
-            outgoing.append(("Content-Length", length))
-        timeout = self._timeout if within is None else _within(self._timeout, within)
-        request = _Request(method, self._url(path, query), outgoing, body, plain, timeout, started=_now())
+        place = self._place(path, query)
+        request = _Request(body)
+        api_key, bearer = self._target.api_key, self._is_bearer(path)
+        attempt: Callable[[], Awaitable[aiohttp.ClientResponse | Answer]]
+        if isinstance(body, bytes) and len(body) <= _WHOLE_BODY and method == "POST" and within is None and self._way is not None:
+            fields = written(headers, api_key=api_key, plain=plain, bearer=bearer)
+            attempt = partial(self._way.send, b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (place.opening, fields, len(body), body))
+        else:
+            outgoing = to_upstream(headers, api_key=api_key, plain=plain, bearer=bearer)
+            if not isinstance(body, bytes | None) and (length := declared_length(headers)) is not None:
+                outgoing.append(("Content-Length", length))
+            attempt = partial(self._in_session, request, method, place.url, outgoing, within)
         try:
             try:
-                answer = await self._attempt(request)
+                answer = await self._attempt(request, attempt)
             except _FAILURES as error:
                 if not request.is_stale(error):
                     raise
-                answer = await self._attempt(request)
+                answer = await self._attempt(request, attempt)
         except _FAILURES as error:
             raise (request.broken or self.failed(error)) from None
         return Response(answer, self, self._looks, plain=plain)
@@ -288,30 +313,33 @@ class Upstream:
         """Closes every connection. Answers still being read break off."""
         await self._session.close()
 
-    async def _attempt(self, request: _Request) -> aiohttp.ClientResponse:
+    async def _attempt(
+        self, request: _Request, attempt: "Callable[[], Awaitable[aiohttp.ClientResponse | Answer]]"
+    ) -> "aiohttp.ClientResponse | Answer":
         with Limit() as limit:
             request.limit = limit
             self._unanswered.begin(limit)
             outer = _CONNECTION.set(request.connection)
             try:
-                answer = await self._session.request(
-                    request.method,
-                    request.url,
-                    headers=request.headers,
-                    data=self._payload(request),
-                    allow_redirects=False,
-                    auto_decompress=False,
-                    timeout=request.timeout,
-                )
+                answer = await attempt()
             finally:
                 _CONNECTION.reset(outer)
                 self._unanswered.end(limit)
                 request.limit = None
-        if answer.connection is not None and answer.connection.protocol is not None:
-            answer.connection.protocol.read_timeout = None
         if answer.status == 101:  # never asked for: `Upgrade` is not passed on
             answer.close()
-            raise aiohttp.ClientResponseError(answer.request_info, ())
+            raise aiohttp.ClientPayloadError
+        return answer
+
+    async def _in_session(
+        self, request: _Request, method: str, url: URL, headers: list[tuple[str, str]], within: float | None
+    ) -> aiohttp.ClientResponse:
+        timeout = self._timeout if within is None else _within(self._timeout, within)
+        answer = await self._session.request(
+            method, url, headers=headers, data=self._payload(request), allow_redirects=False, auto_decompress=False, timeout=timeout
+        )
+        if answer.connection is not None and answer.connection.protocol is not None:
+            answer.connection.protocol.read_timeout = None
         return answer
 
     def _payload(self, request: _Request) -> bytes | io.BytesIO | AsyncIterator[bytes] | None:
@@ -345,16 +373,16 @@ class Upstream:
         else:
             self._unanswered.end(request.limit)
 
-    def _checked_url(self, path: str, query: bytes) -> URL:
-        """The request's URL, byte for byte. Nothing a client sends can change the host or leave the base URL's path."""
+    def _checked_place(self, path: str, query: bytes) -> "_Place":
+        """Where a request goes, byte for byte. Nothing a client sends can change the host or leave the base URL's path."""
         if (path and not path.startswith("/")) or not _is_sendable(path) or "?" in path or _CLIMBING.search(unquoted(path)):
             raise BadRequest(f"The path {path[:200]!r} cannot be forwarded: it must begin with '/', be percent-encoded and hold no '..'.")
         if not query:
-            return URL(self._base + path, encoded=True)
+            return _Place.at(URL(self._base + path, encoded=True))
         text = query.decode("latin-1")
         if not _is_sendable(text):
             raise BadRequest("The query string cannot be forwarded: it must be percent-encoded.")
-        return URL(f"{self._base}{path}?{text}", encoded=True)
+        return _Place.at(URL(f"{self._base}{path}?{text}", encoded=True))
 
     def failed(self, error: Exception) -> UpstreamFailed:
         """What to tell a client for whom there is no answer at all."""
@@ -433,35 +461,6 @@ def _within(timeout: aiohttp.ClientTimeout, total: float) -> aiohttp.ClientTimeo
 def _is_sendable(text: str) -> bool:
     """Whether a request target may hold this text: visible ASCII, and no `#`, which would end it."""
     return text.isascii() and text.isprintable() and " " not in text and "#" not in text
-
-
-def _base_url(target: Target) -> URL:
-    try:
-        url = URL(target.base_url)
-    except ValueError:
-        url = URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(f"upstreams.{target.name}.base_url: not a URL of the form https://host/v1.")
-    if url.user is not None or url.password is not None or url.query_string or url.fragment:
-        raise ConfigError(f"upstreams.{target.name}.base_url: must hold no user, password, query or fragment; a key goes into api_key.")
-    if target.api_key is not None and not (target.api_key and target.api_key.isascii() and target.api_key.isprintable()):
-        raise ConfigError(f"upstreams.{target.name}.api_key: empty or not plain ASCII; is there a line break at its end?")
-    return url
-
-
-def _proxy_url(target: Target) -> URL | None:
-    if target.proxy is None:
-        return None
-    try:
-        url = URL(target.proxy)
-    except ValueError:
-        url = URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(
-            f"The forward proxy for upstreams.{target.name} must be of the form http://host:port (SOCKS is not supported);"
-            " an upstream reached without it belongs into NO_PROXY."
-        )
-    return url
 
 
 def tls_of(target: Target) -> ssl.SSLContext:

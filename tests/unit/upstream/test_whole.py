@@ -1,0 +1,119 @@
+"""Requests that go out in one piece: as a session sends them, and what becomes of one that leaves slowly."""
+
+import asyncio
+import inspect
+from asyncio import StreamReader as Reader
+from asyncio import StreamWriter as Writer
+
+import pytest
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import BaseConnector
+
+from proxy.errors import UpstreamFailed
+from proxy.upstream import Target
+from proxy.upstream.http import Upstream
+from tests.scripted import OK, Seen, post, reset, script, serving, upstream_at
+
+LARGE = b"x" * 16_000_000  # more than lies between two sockets
+HEADERS = [(b"authorization", b"Bearer key"), (b"User-Agent", b"agent"), (b"content-type", b"application/json"), (b"x-name", b"Zo\xc3\xab")]
+
+
+@pytest.fixture
+def large_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies go out in one piece too, so that one can be seen to leave slowly."""
+    monkeypatch.setattr("proxy.upstream.http._WHOLE_BODY", len(LARGE))
+
+
+def test_what_is_used_beyond_the_documented_interface_is_there() -> None:
+    """A release of aiohttp that changes one of these is noticed here, and not by a client."""
+    assert list(inspect.signature(BaseConnector.connect).parameters) == ["self", "req", "traces", "timeout"]
+    told = {"read_until_eof", "auto_decompress", "read_timeout", "max_line_size", "max_field_size"}
+    assert told <= set(inspect.signature(ResponseHandler.set_response_params).parameters)
+    assert all(hasattr(ResponseHandler, name) for name in ("read", "read_timeout", "start_timeout", "writing_paused"))
+
+
+@pytest.mark.parametrize("body", [b"", b'{"model": "m"}'], ids=["empty", "usual"])
+async def test_it_is_the_request_that_a_session_sends(body: bytes) -> None:
+    """To the byte: request line, fields and their order, body."""
+    seen = Seen()
+    async with serving(script(seen, OK, OK)) as port, upstream_at(port) as upstream:
+        await (await post(upstream, body, HEADERS)).read()
+        upstream._way = None
+        await (await post(upstream, body, HEADERS)).read()
+
+    assert seen.heads[0] == seen.heads[1]
+    assert seen.bodies == [body, body]
+    assert seen.connections == 1
+
+
+@pytest.mark.usefixtures("large_as_well")
+async def test_an_answer_may_come_before_the_request_has_left() -> None:
+    """It is passed on, and nobody gets its connection after it."""
+    seen = Seen()
+
+    async def refuse(reader: Reader, writer: Writer) -> None:
+        if not seen.connections:
+            seen.connections += 1
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(OK)
+            await reader.read()
+        else:
+            await script(seen, OK)(reader, writer)
+
+    async with serving(refuse) as port, upstream_at(port) as upstream:
+        assert await (await post(upstream, LARGE)).read() == b"ok"
+        assert await (await post(upstream)).read() == b"ok"
+
+    assert seen.connections == 2
+    assert seen.bodies == [b"{}"]
+
+
+@pytest.mark.usefixtures("large_as_well")
+async def test_silence_begins_when_the_request_has_left() -> None:
+    """A server that takes its time to read a body has as much again for its answer."""
+
+    async def slow(reader: Reader, writer: Writer) -> None:
+        await asyncio.sleep(0.3)
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(LARGE))
+        writer.write(OK)
+        await writer.drain()
+
+    async with serving(slow) as port, upstream_at(port, Target("main", "", connect_timeout=5, read_timeout=0.2)) as upstream:
+        assert await (await post(upstream, LARGE)).read() == b"ok"
+
+
+@pytest.mark.usefixtures("large_as_well")
+@pytest.mark.parametrize("patience", [0.2, 5], ids=["never taken", "never answered"])
+async def test_a_request_that_leads_to_nothing_is_given_up(patience: float) -> None:
+    """Its body is not taken in the time allowed, or is and no answer follows."""
+
+    async def take(reader: Reader, _: Writer) -> None:
+        if patience > 1:
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(len(LARGE))
+        await asyncio.sleep(60)
+
+    target = Target("main", "", connect_timeout=patience, read_timeout=0.2)
+    async with serving(take) as port, upstream_at(port, target) as upstream, asyncio.timeout(10):
+        why = await _failure(upstream)
+
+    assert ("sent nothing for 0.2 s" if patience > 1 else "no answer in the time allowed") in why
+
+
+@pytest.mark.usefixtures("large_as_well")
+async def test_a_connection_that_is_lost_on_the_way_is_reported() -> None:
+    """The server hangs up in the middle of the body."""
+
+    async def hang_up(reader: Reader, writer: Writer) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await reset(reader, writer)
+
+    async with serving(hang_up) as port, upstream_at(port) as upstream:
+        assert "closed the connection before it answered" in await _failure(upstream)
+
+
+async def _failure(upstream: Upstream) -> str:
+    with pytest.raises(UpstreamFailed) as failed:
+        await post(upstream, LARGE)
+    return failed.value.message
