@@ -11,6 +11,8 @@ from proxy.models import Action, Reason
 class Outcome(StrEnum):
     """How an exchange ended, seen from the client: the closed set of `ExchangeEnded.outcome`."""
 
+    __hash__ = str.__hash__  # the one of Enum is written in Python
+
     COMPLETED = "completed"
     UPSTREAM_ERROR = "upstream_error"
     DISCONNECTED = "disconnected"

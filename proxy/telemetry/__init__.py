@@ -6,6 +6,8 @@ only, cut and made printable.
 """
 
 import math
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -36,7 +38,6 @@ from proxy.telemetry import metrics
 from proxy.telemetry.lines import (
     MAX_TEXT,
     ConfigReloadedLine,
-    ExchangeLine,
     Line,
     LogLevel,
     OperatorLine,
@@ -44,6 +45,7 @@ from proxy.telemetry.lines import (
     StoreFailedLine,
     UnjudgedLine,
     WorkerHungLine,
+    exchange_line,
     milliseconds,
     printable,
 )
@@ -81,6 +83,49 @@ class _Children(dict[tuple[str | None, ...], _Child]):
         return self._metric.labels(*self._other)
 
 
+class _Durations(Histogram):
+    """A histogram that is told many durations at once: alone, each takes two locks and a walk along the buckets."""
+
+    def observe_all(self, seconds: Sequence[float]) -> None:
+        counts: dict[int, int] = {}
+        for one in seconds:
+            place = bisect_left(self._upper_bounds, one)
+            counts[place] = counts.get(place, 0) + 1
+        for place, count in counts.items():
+            self._buckets[place].inc(count)
+        self._sum.inc(sum(seconds))
+
+
+_Labels = tuple[str, bool, Action, str, str, str, bool]
+"""What an exchange has in common with others: dialect, streamed, action, outcome, team, model, usage_estimated; as in `ExchangeEnded`."""
+
+
+class _Alike:
+    """What exchanges with the same labels came to: nearly all of a batch are alike, and finding their series takes longer than a sum."""
+
+    __slots__ = ("cached_tokens", "calls", "cost", "count", "first_byte", "input_tokens", "output_tokens", "overhead", "upstream")
+
+    def __init__(self) -> None:
+        self.count = self.calls = 0
+        self.input_tokens = self.output_tokens = self.cached_tokens = self.cost = 0
+        self.overhead: list[float] = []
+        self.first_byte: list[float] = []
+        self.upstream: list[float] = []
+
+    def add(self, event: ExchangeEnded) -> None:
+        self.count += 1
+        self.overhead.append(event.overhead_seconds)
+        if event.first_byte_seconds is not None:
+            self.first_byte.append(event.first_byte_seconds)
+        if event.upstream_calls:
+            self.calls += event.upstream_calls
+            self.upstream.append(event.upstream_seconds)
+        self.input_tokens += event.input_tokens
+        self.output_tokens += event.output_tokens
+        self.cached_tokens += event.cached_tokens
+        self.cost += event.cost
+
+
 class Telemetry:
     """Counts and logs each event once.
 
@@ -112,11 +157,13 @@ class Telemetry:
         self._later = later
         self._settles = False  # it was asked of `later`
         self._waiting: list[tuple[float, Event]] = []
-        self._counts: dict[Counter, float] = {}  # counted, and not yet told to the counters
+        # Counted and not yet told to the instruments: their locks and checks take ten times as long as a sum.
+        self._counts: defaultdict[Counter, float] = defaultdict(float)
+        self._alike: dict[_Labels, _Alike] = {}
         self._under_way = 0
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
-        self._closed: list[tuple[Metric, _Children[Counter] | _Children[Histogram]]] = []
+        self._closed: list[tuple[Metric, _Children[Counter] | _Children[_Durations]]] = []
         self._tool_label = _labeller(tools)
         self._tools = tuple(dict.fromkeys((*tools, OTHER)))
         self.name_labels(models, teams)
@@ -173,44 +220,42 @@ class Telemetry:
         waiting, self._waiting = self._waiting, []
         for self._emitted_at, event in waiting:
             self._take(event)
-        counts, self._counts = self._counts, {}
-        for counter, amount in counts.items():
+        for labels, alike in self._alike.items():
+            self._count_alike(labels, alike)
+        self._alike.clear()
+        for counter, amount in self._counts.items():
             counter.inc(amount)
+        self._counts.clear()
         self._in_flight.set(self._under_way)
-
-    def _count(self, counter: Counter, amount: float = 1) -> None:
-        """Told to it with the others of its kind: its lock and checks take ten times as long as a sum."""
-        self._counts[counter] = self._counts.get(counter, 0) + amount
 
     def _take(self, event: Event) -> None:
         level: LogLevel
         match event:
             case ExchangeEnded():
-                self._count_judgement(event)
-                self._count_upstream(event)
+                self._count_exchange(event)
                 self._log_exchange(event)
             case StoreChanged(up, cause, node):
                 (self._away.discard if up else self._away.add)(node)
                 self._store_up.set(not self._away)
                 if not up:
-                    self._count(self._store_outages)
+                    self._counts[self._store_outages] += 1
                 level = "info" if up else "warning"
                 self._write(StoreChangedLine(ts=self._now(), level=level, up=up, cause=cause or None, node=node or None))
             case StoreFailed(operation, cause):
-                self._count(self._store_errors[operation,])
+                self._counts[self._store_errors[operation,]] += 1
                 self._write(StoreFailedLine(ts=self._now(), level="debug", operation=operation, cause=cause or None))
             case UnjudgedEnded():
-                self._count(self._unjudged[f"{event.status // 100}xx", event.team])
+                self._counts[self._unjudged[f"{event.status // 100}xx", event.team]] += 1
                 if event.refused is not None:
-                    self._count(self._interventions[Action.REFUSE][event.refused, event.mode, event.team])
-                self._count_spent(event)
+                    self._counts[self._interventions[Action.REFUSE][event.refused, event.mode, event.team]] += 1
+                self._count_spent(event.model, event.usage_estimated, event.team, event)
                 self._log_unjudged(event)
             case ConfigReloaded(outcome, cause):
-                self._count(self._reloads[outcome,])
+                self._counts[self._reloads[outcome,]] += 1
                 level = "warning" if cause else "info"
                 self._write(ConfigReloadedLine(ts=self._now(), level=level, outcome=outcome, cause=cause or None))
             case OperatorActed():
-                self._count(self._operator_actions[event.action,])
+                self._counts[self._operator_actions[event.action,]] += 1
                 self._log_operator(event)
             case BudgetsSeen(budgets):
                 self._gauge_budgets(budgets)
@@ -225,8 +270,8 @@ class Telemetry:
         self._closed.append((metric, children))
         return children
 
-    def _histograms(self, metric: Metric) -> _Children[Histogram]:
-        histogram = Histogram(metric.name, metric.help, metric.label_names, buckets=metric.buckets, registry=self._registry)
+    def _histograms(self, metric: Metric) -> _Children[_Durations]:
+        histogram = _Durations(metric.name, metric.help, metric.label_names, buckets=metric.buckets, registry=self._registry)
         children = _Children(histogram, *metric.label_values(self._known))
         self._closed.append((metric, children))
         return children
@@ -290,51 +335,58 @@ class Telemetry:
         self._away: set[str] = set()  # of the store: a server of a cluster by its address, the whole as ""
         self._gauge(metrics.BUILD_INFO).labels(__version__).set(1)
 
-    def _count_judgement(self, event: ExchangeEnded) -> None:
+    def _count_exchange(self, event: ExchangeEnded) -> None:
         """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
-        action, mode = event.action, event.mode
-        done = _ALLOW if mode == _OBSERVE else action
-        self._count(self._requests[event.dialect, done, event.outcome, event.team])
-        if action is not _ALLOW:
-            self._count(self._interventions[action][event.reason, mode, event.team])
-        for finding in event.findings:
-            self._count(self._findings[finding.reason, finding.action, mode, event.team])
-        if event.tool is not None and action in (Action.NUDGE, Action.STOP):
-            self._count(self._by_tool[self._tool_label(event.tool[:MAX_TEXT]), action, mode])
-        if done in _INTERVENED and not event.upstream_calls:
-            self._count(self._avoided_calls[event.reason, event.team])
-            self._count(self._avoided_tokens[event.reason, event.team], event.avoided_tokens)
-        if event.nudge_ended is not None:
-            self._count(self._nudge_outcomes[event.nudge_ended.outcome, FLAGS[event.nudge_ended.nudged]])
-        if event.warned is not None:
-            self._count(self._budget_notices[event.warned, mode, event.team])
-        if event.pruned:
-            self._count(self._pruned[event.reason, mode], event.pruned)
-        if event.degraded:
-            self._count(self._degraded)
-
-    def _count_upstream(self, event: ExchangeEnded) -> None:
-        shape = (event.dialect, FLAGS[event.streamed])
-        self._overhead[shape].observe(event.overhead_seconds)
-        if event.first_byte_seconds is not None:
-            self._first_byte[shape].observe(event.first_byte_seconds)
-        if event.upstream_calls:
-            self._count(self._upstream_calls, event.upstream_calls)
-            self._upstream[shape].observe(event.upstream_seconds)
+        action = _ALLOW if event.mode == _OBSERVE else event.action
+        labels = event.dialect, event.streamed, action, event.outcome, event.team, event.model, event.usage_estimated
+        alike = self._alike.get(labels)
+        if alike is None:
+            alike = self._alike[labels] = _Alike()
+        alike.add(event)
+        self._count_judgement(event, action)
         for error in event.upstream_errors:
-            self._count(self._upstream_errors[error,])
-        self._count_spent(event)
+            self._counts[self._upstream_errors[error,]] += 1
+        if event.degraded:
+            self._counts[self._degraded] += 1
 
-    def _count_spent(self, event: ExchangeEnded | UnjudgedEnded) -> None:
-        model, estimated = self._model_label(event.model[:MAX_TEXT]), FLAGS[event.usage_estimated]
-        if event.input_tokens > 0:
-            self._count(self._tokens["input", model, estimated, event.team], event.input_tokens)
-        if event.output_tokens > 0:
-            self._count(self._tokens["output", model, estimated, event.team], event.output_tokens)
-        if event.cached_tokens > 0:
-            self._count(self._cached_tokens[model, event.team], event.cached_tokens)
-        if event.cost > 0:
-            self._count(self._cost[model, event.team], event.cost / 1e9)
+    def _count_judgement(self, event: ExchangeEnded, done: Action) -> None:
+        action, mode = event.action, event.mode
+        if action is not _ALLOW:
+            self._counts[self._interventions[action][event.reason, mode, event.team]] += 1
+        for finding in event.findings:
+            self._counts[self._findings[finding.reason, finding.action, mode, event.team]] += 1
+        if event.tool is not None and action in (Action.NUDGE, Action.STOP):
+            self._counts[self._by_tool[self._tool_label(event.tool[:MAX_TEXT]), action, mode]] += 1
+        if done in _INTERVENED and not event.upstream_calls:
+            self._counts[self._avoided_calls[event.reason, event.team]] += 1
+            self._counts[self._avoided_tokens[event.reason, event.team]] += event.avoided_tokens
+        if event.nudge_ended is not None:
+            self._counts[self._nudge_outcomes[event.nudge_ended.outcome, FLAGS[event.nudge_ended.nudged]]] += 1
+        if event.warned is not None:
+            self._counts[self._budget_notices[event.warned, mode, event.team]] += 1
+        if event.pruned:
+            self._counts[self._pruned[event.reason, mode]] += event.pruned
+
+    def _count_alike(self, labels: _Labels, alike: _Alike) -> None:
+        dialect, streamed, action, outcome, team, model, estimated = labels
+        shape = dialect, FLAGS[streamed]
+        self._counts[self._requests[dialect, action, outcome, team]] += alike.count
+        self._counts[self._upstream_calls] += alike.calls
+        self._overhead[shape].observe_all(alike.overhead)
+        self._first_byte[shape].observe_all(alike.first_byte)
+        self._upstream[shape].observe_all(alike.upstream)
+        self._count_spent(model, estimated, team, alike)
+
+    def _count_spent(self, model: str, estimated: bool, team: str, spent: _Alike | UnjudgedEnded) -> None:
+        label, flag = self._model_label(model[:MAX_TEXT]), FLAGS[estimated]
+        if spent.input_tokens > 0:
+            self._counts[self._tokens["input", label, flag, team]] += spent.input_tokens
+        if spent.output_tokens > 0:
+            self._counts[self._tokens["output", label, flag, team]] += spent.output_tokens
+        if spent.cached_tokens > 0:
+            self._counts[self._cached_tokens[label, team]] += spent.cached_tokens
+        if spent.cost > 0:
+            self._counts[self._cost[label, team]] += spent.cost / 1e9
 
     def _log_unjudged(self, event: UnjudgedEnded) -> None:
         self._write(
@@ -356,44 +408,8 @@ class Telemetry:
 
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
-        if not self._logs(level):
-            return
-        line = ExchangeLine(
-            ts=self._now(),
-            level=level,
-            session=printable(event.session),
-            lane=event.lane,
-            run=event.run,
-            step=event.step,
-            action=event.action,
-            reason=event.reason,
-            mode=event.mode,
-            tool=None if event.tool is None else printable(event.tool),
-            count=event.count,
-            limit=event.limit,
-            pruned=event.pruned,
-            nudge_outcome=None if event.nudge_ended is None else event.nudge_ended.outcome,
-            nudged=event.nudge_ended is None or event.nudge_ended.nudged,
-            status=event.status,
-            outcome=event.outcome,
-            dialect=event.dialect,
-            model=printable(event.model),
-            streamed=event.streamed,
-            overhead_ms=milliseconds(event.overhead_seconds),
-            waited_ms=milliseconds(event.waited_seconds) if event.waited_seconds else None,
-            upstream_ms=milliseconds(event.upstream_seconds) if event.upstream_calls else None,
-            first_byte_ms=None if event.first_byte_seconds is None else milliseconds(event.first_byte_seconds),
-            upstream_calls=event.upstream_calls,
-            upstream_errors=event.upstream_errors,
-            input_tokens=event.input_tokens,
-            output_tokens=event.output_tokens,
-            cost_usd=event.cost / 1e9 or None,
-            usage_estimated=event.usage_estimated,
-            degraded=event.degraded,
-            retry=event.retry,
-            team=event.team,
-        )
-        self._write(line)
+        if self._logs(level):
+            self._write(exchange_line(event, self._now(), level))
 
     def _log_operator(self, event: OperatorActed) -> None:
         self._write(
