@@ -64,6 +64,8 @@ _EVENTS_SECONDS = 0.1
 _DRAIN_SECONDS = 600  # streams under way at a shutdown get this long
 _SESSION_PATH = re.compile(r"/s/([^/]+)(/v1/.*)", re.DOTALL)
 _JSON = (b"content-type", b"application/json")
+_CHAT, _MESSAGES = DIALECTS["/chat/completions"], DIALECTS["/messages"]
+_ROUTES = {b"/v1" + path.encode(): (path, dialect) for path, dialect in DIALECTS.items()}  # as nearly all clients spell them
 _log = logging.getLogger("lastcall")
 _LINES = Lines()  # a process has one standard error
 
@@ -96,15 +98,14 @@ class Front:
         setting = in_force.enter()
         setting.telemetry.exchange_started()
         # Clients of the messages API name its version, whatever they ask for.
-        dialect: Dialect = DIALECTS["/messages" if "anthropic-version" in client.headers else "/chat/completions"]
+        dialect = _MESSAGES if "anthropic-version" in client.headers else _CHAT
         try:
             if "sec-websocket-key" in client.headers:  # Codex tries this first, and goes on over HTTP only when told so with this status
                 raise BadRequest("WebSockets are not served: send the same request over HTTP", status=426, code="lastcall_no_websocket")
             if client.headers.get("transfer-encoding", "chunked").lower() != "chunked":  # the server undoes that one only
                 raise BadRequest("a transfer-encoding other than 'chunked' is not understood", status=501, code="lastcall_bad_encoding")
             setting.origins.check(client.headers)
-            session, path = _split(_raw_path(scope))
-            judged = _judged(path) if scope["method"] == "POST" else None
+            session, path, judged = _route(scope)
             query: bytes = scope.get("query_string", b"")
             if judged is not None:
                 dialect = judged
@@ -138,6 +139,17 @@ async def _tell(client: Client, dialect: Dialect, error: ProxyError) -> None:
     await client.whole(error.status, fields, dialect.error(error.status, error.code, error.message, None))
 
 
+def _route(scope: Scope) -> tuple[str | None, str, Dialect | None]:
+    """The session that a path names, what it asks for, and the dialect where that is judged, however it is spelled."""
+    if scope["method"] != "POST":
+        return *_split(_raw_path(scope)), None
+    known = _ROUTES.get(scope.get("raw_path", b""))
+    if known is not None:
+        return None, *known
+    session, path = _split(_raw_path(scope))
+    return session, path, DIALECTS.get(path) or DIALECTS.get(plain_path(path))
+
+
 def _raw_path(scope: Scope) -> str:
     raw: bytes | None = scope.get("raw_path")
     return raw.decode("latin-1").partition("?")[0] if raw else str(scope["path"])
@@ -158,11 +170,6 @@ def _split(path: str) -> tuple[str | None, str]:
 
 def _is_admin(path: str) -> bool:
     return path == PREFIX or path.startswith(PREFIX + "/")
-
-
-def _judged(path: str) -> Dialect | None:
-    """The dialect of a judged route, however its path is spelled."""
-    return DIALECTS.get(path) or DIALECTS.get(plain_path(path))
 
 
 def _tell_of_hanging(telemetry: Telemetry) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 Fields = Iterable[tuple[bytes, bytes]]
 
 _UNWATCHED_SECONDS = 0.02  # quicker exchanges are over before a client could leave; watching costs a task
+_MOST_NAMES = 256  # of fields, remembered: clients send the same few with every request
 _MOST_CODINGS = 2  # each one is a pass over the whole body
 _MOST_PIECES = 64  # that data of one coding may consist of
 
@@ -48,7 +50,7 @@ class Client:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, unwatched: "Waits[Client] | None" = None) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(self.fields)}
+        self.headers = {_name(name): value.decode("latin-1") for name, value in reversed(self.fields)}
         self.status: int | None = None
         self.gone = False
         self.ended = False
@@ -152,8 +154,17 @@ class Client:
 
     async def whole(self, status: int, fields: Fields, body: bytes) -> None:
         """Sends a complete response."""
-        await self.start(status, [*fields, (b"content-length", b"%d" % len(body))])
-        await self.write(body, more=False)
+        self.status = status
+        self._gathered = None
+        headers = [*fields, (b"content-length", b"%d" % len(body))]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+@lru_cache(_MOST_NAMES)
+def _name(name: bytes) -> str:
+    return name.decode("latin-1").lower()
 
 
 def unwatched_clients() -> Waits[Client]:

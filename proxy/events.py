@@ -87,7 +87,7 @@ class NudgeEnded(msgspec.Struct, frozen=True, gc=False):
     nudged: bool = True
 
 
-class ExchangeEnded(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ExchangeEnded(msgspec.Struct, frozen=True, gc=False):
     """One exchange, from request to settled answer. Emitted once for every request on a judged route.
 
     dialect: `chat`, …. run: number of the message that the lane's run began at. model: as asked (telemetry maps it to a closed

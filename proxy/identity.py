@@ -14,7 +14,7 @@ import msgspec
 from proxy.errors import BadRequest
 from proxy.fingerprint import packed
 from proxy.keys import caller_of
-from proxy.known_clients import STRANGER, Known, is_side_request, known_client, turn_sender
+from proxy.known_clients import CLIENTS, SAY_MORE, STRANGER, Known, is_side_request, known_client, turn_sender
 from proxy.models import ToolCall
 
 _MAX_ID = 256
@@ -80,29 +80,42 @@ _GENERIC = (
     "x-litellm-trace-id",
     "x-portkey-trace-id",
 )
+_NAME_SESSIONS = frozenset(_GENERIC).union(*(client.sessions for client in CLIENTS))
+# Hardly any request has one of these, and most of the time goes into looking for them one by one.
+_SAY_MORE = SAY_MORE | _TIGHTENING | {"x-lastcall-lane", "x-lastcall-stage", "x-lastcall-parent", "x-parent-session-id"}
 # These name a session only for clients known to mean one by them, or where a second field says the same.
 _AMBIGUOUS = ("session-id", "session_id")
 _BODY = ("session_id", "litellm_session_id", "metadata.session_id", "metadata.sessionId", "client_metadata.session_id", "conversation")
 
 
 def identify(
-    headers: Mapping[str, str], path_session: str | None, hints: Mapping[str, str], extra: Sequence[str], team: str = ""
+    headers: Mapping[str, str],
+    path_session: str | None,
+    hints: Mapping[str, str],
+    extra: Sequence[str],
+    team: str = "",
+    caller: str | None = None,
 ) -> Identity:
     """Reads the identity of a request. headers: lower-case names. extra: more session headers from the configuration, tried first.
+
+    caller: the one whom these headers show, where that is known already.
 
     Raises `BadRequest` for an own header whose value cannot be used; other people's headers are only ignored then.
     """
     client = known_client(headers)
     session, source = _session(headers, path_session, hints, extra, client)
+    retries = headers.get("x-stainless-retry-count", "0")
+    retry = retries != "0" and retries.isdecimal() and retries.strip("0") != ""
+    caller = caller_of(headers) if caller is None else caller
+    if not hints and headers.keys().isdisjoint(_SAY_MORE):
+        return Identity(caller, session, source, None, retry, _AS_IT_IS, team, client=client)
     theirs, sent_by = _line(headers, hints, client)
     lane = _own(headers, "x-lastcall-lane") or theirs
-    retries = headers.get("x-stainless-retry-count", "0")
-    retry = retries.isdecimal() and retries.strip("0") != ""
     stage, parent = _own(headers, "x-lastcall-stage"), _parent(headers, hints, client)
     tighten, side = _tighten(headers), is_side_request(headers)
     if parent is not None and parent == session:  # its own session can only be above it as the line of work that sent it
         parent, sent_by = None, sent_by or (None if lane is None else "")
-    return Identity(caller_of(headers), session, source, lane, retry, tighten, team, stage, client, side, parent, sent_by)
+    return Identity(caller, session, source, lane, retry, tighten, team, stage, client, side, parent, sent_by)
 
 
 def _line(headers: Mapping[str, str], hints: Mapping[str, str], client: Known) -> tuple[str | None, str | None]:
@@ -150,12 +163,14 @@ def _session(
         return own, "x-lastcall-session"
     if path_session is not None:
         return path_session, "path"
-    for names in ([name.lower() for name in extra], client.sessions, _GENERIC):
-        value, name = _first(headers, names)
-        if value is not None:
-            return value, name
+    names = [name.lower() for name in extra]
+    if not headers.keys().isdisjoint(_NAME_SESSIONS):
+        names += [*client.sessions, *_GENERIC]
+    value, name = _first(headers, names)
+    if value is not None:
+        return value, name
     for name, value in headers.items():
-        if _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
+        if "-session-id" in name and _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
             return value, name
     return _from_baggage(headers) or _from_body(hints, client) or _said_twice(headers, hints) or (None, "derived")
 
@@ -170,13 +185,17 @@ def _first(headers: Mapping[str, str], names: Sequence[str]) -> tuple[str | None
 
 def _said_twice(headers: Mapping[str, str], hints: Mapping[str, str]) -> tuple[str, str] | None:
     """An ambiguous session header whose value another field repeats, as pi and clients built on it do."""
+    if headers.keys().isdisjoint(_AMBIGUOUS):
+        return None
     value, name = _first(headers, _AMBIGUOUS)
     repeated = (headers.get("x-client-request-id"), hints.get("prompt_cache_key"))
     return (value, name) if value is not None and value in repeated else None
 
 
 def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    for member in headers.get("baggage", "").split(","):
+    if "baggage" not in headers:
+        return None
+    for member in headers["baggage"].split(","):
         key, _, value = member.partition("=")
         found = _usable(value.partition(";")[0].strip())
         if key.strip() == "session.id" and found is not None:
@@ -185,6 +204,8 @@ def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _from_body(hints: Mapping[str, str], client: Known) -> tuple[str, str] | None:
+    if not hints:
+        return None
     for name in _BODY:
         value = _usable(hints.get(name))
         if value is not None:

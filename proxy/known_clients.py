@@ -6,6 +6,7 @@ holds for clients in general is not here.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -60,17 +61,25 @@ STRANGER = Known("", (), _AGENT_OF_CLAUDE, ends_on_400=False, senders=_SENDER_OF
 # What a client calls a request that is not a turn of its agent: summaries, memory, titles, probes.
 _SIDE = re.compile(r"compact|compaction|memory|memory_consolidation|prewarm|auxiliary|title", re.IGNORECASE)
 _SAY_KIND = frozenset({"x-codex-turn-metadata", "x-openai-subagent", "x-claude-code-request-class"})
+SAY_MORE = _SAY_KIND.union(*(client.lanes + client.senders for client in (*CLIENTS, STRANGER)))
+"""Header names that say more of a request than whose it is: which line of history, sent by which, and that it is no turn."""
+_MOST_KNOWN, _LONGEST_AGENT = 256, 256  # user agents, and their characters: a client writes them
 _TURN_KIND = re.compile(r'"request_kind"\s*:\s*"(\w+)"')
 _TURN_SENDER = re.compile(r'"parent_thread_id"\s*:\s*"([^"\\]+)"')
 
 
 def known_client(headers: Mapping[str, str]) -> Known:
     """The client that a request's user agent names, else `STRANGER`. headers: lower-case names."""
-    agent = headers.get("user-agent", "").lower()
-    for client in CLIENTS:
-        if client.word in agent:
-            return client
-    return STRANGER
+    agent = headers.get("user-agent", "")
+    return _remembered(agent) if len(agent) <= _LONGEST_AGENT else _client_of(agent)
+
+
+def _client_of(agent: str) -> Known:
+    agent = agent.lower()
+    return next((client for client in CLIENTS if client.word in agent), STRANGER)
+
+
+_remembered = lru_cache(_MOST_KNOWN)(_client_of)
 
 
 def is_side_request(headers: Mapping[str, str]) -> bool:

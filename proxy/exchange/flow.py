@@ -86,8 +86,9 @@ class Exchange:
         tenant = setting.tenants.of(client.headers)
         self._team = tenant.name
         body = await client.body(setting.max_body)
-        request = setting.readings.read(self._dialect, body, caller_of(client.headers))
-        identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name)
+        caller = caller_of(client.headers)
+        request = setting.readings.read(self._dialect, body, caller)
+        identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name, caller)
         tenant.check_model(request.model)
         way = self._way(tenant, request.model)
         policy, price = tenant.policy(request.model), tenant.price(request.model, way.name)

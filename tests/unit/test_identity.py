@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
+import msgspec
 import pytest
 
 from proxy.errors import BadRequest
 from proxy.identity import Identity, Keys, Tighten, identify, passages
 from proxy.keys import caller_of
+from proxy.known_clients import CLIENTS
 from proxy.models import ToolCall
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
@@ -436,3 +439,29 @@ def test_an_own_parent_that_cannot_be_one_is_refused() -> None:
     """Else its budgets would not be paid from."""
     with pytest.raises(BadRequest, match="x-lastcall-parent"):
         of({"x-lastcall-parent": "é"})
+
+
+class Noting(dict[str, str]):
+    """Headers that note which of them are asked for."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__(headers)
+        self.asked: set[str] = set()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("agent", ["", *(client.word for client in CLIENTS)])
+def test_a_header_says_alone_what_it_says_beside_others(agent: str) -> None:
+    """No header is overlooked because the request has none of those that are looked for first."""
+    others = {"user-agent": agent, "x-lastcall-max-steps": "9", "x-session-id": ""}
+    noting = Noting(others | {"x-codex-turn-metadata": "{}"})
+    identify(noting, None, {}, ())
+    for name in noting.asked - {"user-agent", "x-lastcall-deadline"}:
+        if not name.startswith("x-lastcall-max"):
+            alone = identify({"user-agent": agent, name: "7a1b2c3d"}, None, {}, ())
+            beside = identify(others | {name: "7a1b2c3d"}, None, {}, ())
+            assert alone == msgspec.structs.replace(beside, tighten=Tighten()), name
+    assert {"x-lastcall-lane", "x-parent-session-id", "x-task-id"} <= noting.asked
