@@ -7,7 +7,7 @@ Every pattern is anchored and looks at the ends of a result only, so that a resu
 
 import re
 from collections.abc import Sequence
-from typing import Any, AnyStr
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,11 @@ from proxy.models import text_of
 
 _OPENING, _TAIL = 160, 100  # bytes at the ends of a result: where a failure or a status says so
 _HEAD = 400  # characters in which a status line stands
+_HEAD_BYTES, _TAIL_BYTES = 512, 320  # in which nearly every text has as many characters
+_QUOTE = ord('"')
+_READ_WHOLE = "{#"  # so begin texts that say something by all that they are
 _EXIT_LINE = 100  # characters
+_EXIT_WORDS = ("exit", "code", "status")
 _BRIEF = 100  # characters
 _LONG, _LINES = 400, 5  # characters and line ends; what fails and says more than that gives a report
 
@@ -28,60 +32,36 @@ EXITED = 8  # failed only by a program's exit status: there is a report to read
 BRIEF = 16  # a line or two
 NOTHING = 32  # it says that there is nothing
 
-# Of nearly all results these say that there is nothing to read, at a small part of the cost of reading. The commonest stand first; to look
-# for one after the other takes half the time of a pattern.
+# Where none of these stands at an end of a result it says nothing. The commonest stand first; to look for one after the other takes half
+# the time of a pattern.
 _GATE = (
-    *(
-        b"not",
-        b"no ",
-        b"return",
-        b"exit",
-        b"code",
-        b"error",
-        b"fail",
-        b"status",
-        b"state",
-        b"success",
-        b"still",
-        b"exception",
-        b"traceback",
-    ),
-    *(
-        b"fatal",
-        b"proceed",
-        b"unknown",
-        b"unrecogni",
-        b"unsupported",
-        b"unable",
-        b"invalid",
-        b"missing",
-        b"denied",
-        b"phase",
-        b'"ok',
-        b"queued",
-    ),
-    *(b"running", b"pending", b"progress", b"processing", b"waiting", b"creating", b"initiali", b"terminating", b"starting", b"activating"),
+    *("not", "no ", "return", "exit", "code", "error", "fail", "status", "state", "success", "still", "exception", "traceback"),
+    *("fatal", "proceed", "unknown", "unrecogni", "unsupported", "unable", "invalid", "missing", "denied", "phase", '"ok', "queued"),
+    *("running", "pending", "progress", "processing", "waiting", "creating", "initiali", "terminating", "starting", "activating"),
 )
+# Of a beginning in small letters, as those below. A repetition with a `+` behind it gives nothing back, which would be tried in vain.
 _FAILURE = re.compile(
     r"""
-      \W{0,3}(?:tool\ |command\ |execution\ |validation\ |fatal\ )?\w*(?:error|exception)\b\s*[:\]>)(-]
-    | \W{0,3}error\ (?:calling|executing|running|invoking|in|while|during|occurred|reading|writing|editing|parsing|fetching|loading)\b
+      \W{0,3}(?:
+          (?:tool\ |command\ |execution\ |validation\ |fatal\ )?\w*+(?:(?<=error)|(?<=exception))\s*[:\]>)(-]
+        | error\ (?:calling|executing|running|invoking|in|while|during|occurred|reading|writing|editing|parsing|fetching|loading)\b
+        | failed(?:\ to\b|\s*:)
+        | fatal\s*:
+        | (?:unknown|invalid|unrecogni[sz]ed|unsupported|no\ such)\ (?:tool|function|command|action|argument|parameter|option)\b
+        | tool\ \S{1,80}\ (?:was\ |is\ |does\ )?not\ (?:found|available|exist|recogni[sz]ed|registered|defined|known)\b
+        | <tool_use_error>
+        | (?:could\ not|cannot|can't|unable\ to)\ (?:find|open|read|access|connect|parse|execute|locate|resolve)\b
+      )
     | (?:the\ )?(?:tool|command|request|operation|edit|call)\ (?:call\ |use\ |execution\ )?(?:has\ )?failed\b
-    | \W{0,3}failed(?:\ to\b|\s*:)
-    | \W{0,3}fatal\s*:
     | traceback\ \(most\ recent\ call\ last
-    | \W{0,3}(?:unknown|invalid|unrecogni[sz]ed|unsupported|no\ such)\ (?:tool|function|command|action|argument|parameter|option)\b
-    | \W{0,3}tool\ \S{1,80}\ (?:was\ |is\ |does\ )?not\ (?:found|available|exist|recogni[sz]ed|registered|defined|known)\b
     | \S{1,80}\ is\ not\ a\ (?:valid|known|registered|recogni[sz]ed)\ (?:tool|function|command)\b
     | (?:there\ is\ )?no\ (?:tool|function)\ (?:named|called|with)\b
     | (?:\S{1,80}:\ )?(?:missing|invalid)\ (?:required\ )?(?:argument|parameter|field|property|input)s?\b
-    | \W{0,3}<tool_use_error>
     | (?:permission|access)\ denied\b
     | permission\ to\ use\ [^\n]{1,200}\ (?:has\ been|was|is)\ denied\b
     | the\ user\ (?:doesn't|does\ not)\ want\ to\ proceed\ with\ this\ tool\ use\b
-    | \W{0,3}(?:could\ not|cannot|can't|unable\ to)\ (?:find|open|read|access|connect|parse|execute|locate|resolve)\b
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
 _COMPLAINTS = (": command not found", ": not found", ": no such file or directory", ": permission denied", ": not a directory")
 _COMPLAINT = 400  # characters
@@ -100,13 +80,15 @@ _NOT_YET = r"not\s+(?:yet\s+)?(?:ready|finished|done|completed?)"
 _PAUSE = r"(?:$|[.…!;,(\[]|\n)"
 _UNDER_WAY = re.compile(
     rf"""
-      \W{{0,4}}{_WORDS}\b\s*{_PAUSE}
-    | \W{{0,4}}(?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}\s+){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
-    | \W{{0,4}}{_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
-    | \W{{0,4}}(?:still\s+)?(?:waiting\s+(?:for|on)|awaiting)\b
-    | \W{{0,4}}(?:there\s+(?:is|are)\s+)?no(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
+      \W{{0,4}}(?:
+          {_WORDS}\b\s*{_PAUSE}
+        | (?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}+\s++){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
+        | {_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
+        | (?:still\s+)?(?:waiting\s+(?:for|on)|awaiting)\b
+        | (?:there\s+(?:is|are)\s+)?no(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
+      )
     """,
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE,
 )
 _STILL = re.compile(
     r"""\W{0,4}(?:実行中|処理中|待機中|進行中|执行中|进行中|运行中|处理中|等待中|排队中|выполняется|в\ процессе
@@ -119,7 +101,7 @@ _PICTURE = re.compile(rb'"type"\s*:\s*"(?:input_|output_)?(?:image|document|file
 _STATUS_LINE = re.compile(
     rf"^\W{{0,4}}(?:(?:job|task|run|build|process|current|command)[ _-])?(?:status|state|phase)\W{{0,4}}[:=]\W{{0,4}}{_WORDS}\b\W{{0,4}}$"
     rf"|^process running with session id\b|^<(?:status|state)>{_WORDS}<|^\[?the command has no new output after\b",
-    re.IGNORECASE | re.MULTILINE,
+    re.MULTILINE,
 )
 _ON_THE_WAY = r"(?:container)?creating|(?:pod)?initiali[sz]ing|terminating|starting|provisioning|deploying|activating|building"
 _OTHER_STATES = r"missing|warning|failing|passing|nothing|existing|listening|serving|outstanding"  # that things stay in
@@ -127,11 +109,11 @@ _STATUS_WORD = re.compile(rf"(?:\w{{1,30}}_)?(?:{_WORDS}|(?!(?:{_OTHER_STATES})$
 _STATUS_KEY = re.compile(r"\w{0,30}(?:status|state|phase)", re.IGNORECASE)
 _JOBS_KEY = re.compile(r"\w{0,30}(?:runs|jobs|checks|builds|deployments|pipelines)", re.IGNORECASE)
 _JOBS = 32  # of a list that are looked at
-_COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.IGNORECASE | re.MULTILINE)
+_COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.MULTILINE)
 # One of these stands in whatever those lines and columns are, and none of them in most texts.
-_STATUS_SIGNS = ("ing", "queued", "progress", "initiali", "no new output")
+_STATUS_SIGNS = ("ing", "queued", "progress", "no new output")
 _STATUS_WORDS = (
-    *("running", "pending", "waiting", "processing", *_STATUS_SIGNS[1:]),
+    *("running", "pending", "waiting", "processing", "initiali", *_STATUS_SIGNS[1:]),
     *("creating", "terminating", "starting", "provisioning", "deploying", "activating", "building"),
 )
 _NESTED, _LONGEST_STATUS = 3, 2_000  # how deep, and in how long an object (characters), a status is looked for
@@ -169,12 +151,16 @@ class _Report(msgspec.Struct, gc=False):
 
 
 _REPORT = msgspec.json.Decoder(_Report)
+_STRING = msgspec.json.Decoder(str)
 
 
 def read_outcome(content: bytes, *, marked: bool = False) -> int:
     """What a result's raw JSON value says, as flags. marked: the client itself marked it as an error."""
-    tells = marked or _holds(content[:_OPENING].lower() + content[-_TAIL:].lower(), _GATE)
-    if not tells and len(content) > 4 * _BRIEF:
+    long = len(content) > 4 * _BRIEF
+    if long and not marked and _says_nothing(content):
+        return 0
+    tells = marked or _holds((content[:_OPENING] + content[-_TAIL:]).decode("latin-1").lower(), _GATE)
+    if long and not tells:
         return 0
     text = text_of(content).strip()
     flags = BRIEF if _is_brief(text) and not (content.startswith(b"[") and _PICTURE.search(content)) else 0
@@ -182,17 +168,32 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
         return flags | WAITING
     if tells:
         report = _report(text) if text.startswith("{") else None
-        ends = (text[:_HEAD] + "\n" + text[-_TAIL:]).lower() if report is None else ""
-        failed = _failed(text, ends, report)
+        failed = _failed(text, report)
         if failed is not None:
             return flags | FAILED | failed | (WAITING if _LATER.search(text[:_HEAD]) else 0)
         if marked and _found_nothing(*_status(text)):
             return flags | NOTHING
         if marked:  # the client says so, not the text: where it is long, there is a report to read
             return flags | FAILED | (EXITED if len(text) > _LONG or text.count("\n") > _LINES else 0)
-        if _under_way(text, ends, report):
+        if _under_way(text, report):
             return flags | WAITING
     return flags | NOTHING if flags and _NONE.fullmatch(text) else flags
+
+
+def _says_nothing(content: bytes) -> bool:
+    """Whether the ends of a long text show that it says nothing, as nearly all do: the rest of it need not be read."""
+    if content[0] != _QUOTE:
+        return False
+    try:  # what ends at a space ends within no character
+        text = _STRING.decode(content[: content.rfind(b" ", 0, _HEAD_BYTES)] + b'"').lstrip()
+    except ValueError:
+        return False
+    if len(text) < _HEAD or text[0] in _READ_WHOLE:
+        return False
+    head = text[:_HEAD].lower()
+    if _FAILURE.match(head) or _waits(head) or _holds(head, _EXIT_WORDS):
+        return False
+    return not _holds(content[-_TAIL_BYTES:].decode("latin-1").lower(), _EXIT_WORDS)
 
 
 def _is_brief(text: str) -> bool:
@@ -206,11 +207,8 @@ def _report(text: str) -> _Report | None:
         return None
 
 
-def _failed(text: str, ends: str, report: _Report | None) -> int | None:
-    """None for a success. A program that ended with a status other than 0 is one that failed by its report, if there is any.
-
-    ends: the text's, in small letters: most hold no word of what is looked for, which is seen at once.
-    """
+def _failed(text: str, report: _Report | None) -> int | None:
+    """None for a success. A program that ended with a status other than 0 is one that failed by its report, if there is any."""
     if report is not None:
         said = (report.success is False, report.ok is False, report.is_error is True, report.isError is True)
         if bool(report.error) or any(said) or report.status in ("error", "failed", "failure"):
@@ -219,14 +217,14 @@ def _failed(text: str, ends: str, report: _Report | None) -> int | None:
         codes = (report.exit_code, report.exitCode, report.returncode, report.return_code, inner)
         code = next((code for code in codes if isinstance(code, int)), 0)
         return EXITED if code else None
-    if _complains(text):
-        return 0
-    return _exited(text) if "exit" in ends or "code" in ends or "status" in ends else None
+    return 0 if _complains(text) else _exited(text)
 
 
 def _complains(text: str) -> bool:
     """Whether a text begins like an error, or is the one line of a shell that could not do what it should."""
-    return _FAILURE.match(text) is not None or (len(text) <= _COMPLAINT and "\n" not in text and text.lower().endswith(_COMPLAINTS))
+    if _FAILURE.match(text[:_HEAD].lower()):
+        return True
+    return len(text) <= _COMPLAINT and "\n" not in text and text.lower().endswith(_COMPLAINTS)
 
 
 def _exited(text: str) -> int | None:
@@ -239,12 +237,19 @@ def _exited(text: str) -> int | None:
 
 def _status(text: str) -> tuple[str | None, str]:
     """A program's exit status, without leading zeros, None where there is none, and what it said beside."""
-    lines = [*text[:_HEAD].split("\n", 4)[:4], *text[-_TAIL:].rsplit("\n", 2)[-2:]]
-    match = next((match for line in lines if len(line) < _EXIT_LINE and (match := _EXIT.match(line))), None)
+    match = _exit_line(text[:_HEAD], text[-_TAIL:])
     if match is None:
         return None, text
     before, _, after = text.partition(match[0])
     return str(int(match["code"] or match["tag"])), (after.strip() or before.strip()).removeprefix("Output:").strip()
+
+
+def _exit_line(head: str, tail: str) -> re.Match[str] | None:
+    """The exit status in a text's first lines or the last two. head, tail: its ends, most of which hold no word of it."""
+    if not (_holds(head.lower(), _EXIT_WORDS) or _holds(tail.lower(), _EXIT_WORDS)):
+        return None
+    lines = [*head.split("\n", 4)[:4], *tail.rsplit("\n", 2)[-2:]]
+    return next((match for line in lines if len(line) < _EXIT_LINE and (match := _EXIT.match(line))), None)
 
 
 def _found_nothing(status: str | None, said: str) -> bool:
@@ -252,16 +257,20 @@ def _found_nothing(status: str | None, said: str) -> bool:
     return status == "1" and _NONE.fullmatch(said) is not None
 
 
-def _under_way(text: str, ends: str, report: _Report | None) -> bool:
+def _under_way(text: str, report: _Report | None) -> bool:
     if report is not None:
         return len(text) <= _LONGEST_STATUS and _has_status(msgspec.json.decode(text), _NESTED)
-    head = text[:_HEAD]
-    if _holds(ends, _STATUS_SIGNS) and _holds(ends, _STATUS_WORDS) and any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)):
+    return _waits(text[:_HEAD].lower())
+
+
+def _waits(head: str) -> bool:
+    """Whether a text begins with words that say so, or holds a line or a column that does. head: its beginning in small letters."""
+    if _holds(head, _STATUS_SIGNS) and _holds(head, _STATUS_WORDS) and any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)):
         return True
     return _UNDER_WAY.match(head) is not None
 
 
-def _holds(text: AnyStr, words: Sequence[AnyStr]) -> bool:
+def _holds(text: str, words: Sequence[str]) -> bool:
     for word in words:  # noqa: SIM110 a generator would take three times as long
         if word in text:
             return True
@@ -304,7 +313,7 @@ def error_text(content: bytes) -> str:
         lines = [line for line in text[-_LONGEST_LINE:].split("\n") if _RAISED.match(line)]
         return lines[-1] if lines else text
     first = text.split("\n", 1)[0]
-    return first if _TELLING < len(first) <= _LONGEST_LINE and _FAILURE.match(first) and not _EXIT.match(first) else text
+    return first if _TELLING < len(first) <= _LONGEST_LINE and _FAILURE.match(first.lower()) and not _EXIT.match(first) else text
 
 
 _RAISED = re.compile(r"[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit|Warning|Failure)?\b:\ ")

@@ -276,6 +276,22 @@ def test_a_failure_that_asks_for_patience(content: str) -> None:
     assert flags("Error: no file 4290") & (FAILED | WAITING) == FAILED
 
 
+@pytest.mark.parametrize("fill", ["not a word, return code\n", "\u6587\u5b57\u3092 not ", "x" * 600 + " not \n"])
+def test_of_a_long_text_only_the_ends_say_something(fill: str) -> None:
+    """What they say does not depend on what stands between, whatever it is written in."""
+    text = fill * 60
+    for ascii_only in (True, False):
+        for says, begins, ends in (
+            (0, "", ""),
+            (FAILED, "Error: ", ""),
+            (FAILED | EXITED, "", "\nexit code 1"),
+            (WAITING, "waiting for ", ""),
+        ):
+            assert read_outcome(json.dumps(f"{begins}{text}{ends}", ensure_ascii=ascii_only).encode()) == says
+    assert read_outcome(json.dumps([{"type": "text", "text": f"Error: {text}"}]).encode()) == FAILED
+    assert read_outcome(b'"\\ud800 ' + b"not " * 200 + b'"') == 0
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
