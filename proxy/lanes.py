@@ -214,6 +214,11 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
         tail=[],
         pruned=[],
         main=False,
+        starts=list(parent.starts),
+        texts=list(parent.texts),
+        older=list(parent.older),
+        shortened=list(parent.shortened),
+        refused=list(parent.refused),
         since=min(parent.since, depth),
         excused=[Excused(one.call, min(one.at, depth)) for one in parent.excused],
     )

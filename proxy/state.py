@@ -6,6 +6,7 @@ nudges and the stop; for the session what was stopped before and what was answer
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ MINOR = 0  # of this version: one more with each release that appends to a struc
 MAX_BYTES = 16_384
 MAX_LANES = 8
 MAX_CALLS = 128
+_MOST_NODES = 4 * MAX_CALLS  # messages without calls cost a little too
 MAX_GIVEN = 64
 MAX_ANSWERS = 24
 _NAME_BYTES = 80
@@ -279,7 +281,7 @@ def load(data: bytes | None, key: int) -> Record:
 
 def dump(record: Record) -> bytes:
     """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`."""
-    write = next(form.write for form in _FORMS if form.version == record.version)
+    (write,) = [form.write for form in _FORMS if form.version == record.version]
     _bound(record)
     data = write(record)
     while (size := len(data)) > MAX_BYTES:
@@ -340,21 +342,31 @@ def name_at(record: Record, index: int) -> str:
 
 
 def _bound(record: Record) -> None:
-    """Lists are cut into new ones, also where they are short: lanes that were forked from one another must not share any."""
     if len(record.lanes) > MAX_LANES:
         record.lanes = sorted(record.lanes, key=_worth)[-MAX_LANES:]
     for lane in record.lanes:
-        _trim_calls(lane, MAX_CALLS)
-        lane.starts, lane.texts, lane.tail = lane.starts[-4:], lane.texts[-16:], lane.tail[-4:]
-        lane.nudges, lane.pruned, lane.older = lane.nudges[-8:], lane.pruned[-8:], lane.older[-16:]
-        lane.shortened, lane.excused = lane.shortened[-8:], lane.excused[-8:]
-        for said in (*lane.nudges, lane.stop):
-            if said is not None:
-                said.tool = _clipped(said.tool)
-    record.given = record.given[-MAX_GIVEN:]
-    record.relapses = record.relapses[-8:]
-    record.noticed = record.noticed[-_MOST_NOTICED:]
-    record.answers = record.answers[-MAX_ANSWERS:]
+        _trim_calls(lane)
+        _cut(lane.starts, 4)
+        _cut(lane.texts, 16)
+        _cut(lane.tail, 4)
+        _cut(lane.older, 16)
+        _cut(lane.pruned, 8)
+        _cut(lane.shortened, 8)
+        _cut(lane.excused, 8)
+        _cut(lane.nudges, 8)
+        for nudge in lane.nudges:
+            nudge.tool = _clipped(nudge.tool)
+        if lane.stop is not None:
+            lane.stop.tool = _clipped(lane.stop.tool)
+    _cut(record.given, MAX_GIVEN)
+    _cut(record.relapses, 8)
+    _cut(record.noticed, _MOST_NOTICED)
+    _cut(record.answers, MAX_ANSWERS)
+
+
+def _cut(kept: list[Any], most: int) -> None:
+    if len(kept) > most:
+        del kept[:-most]
 
 
 def _worth(lane: Lane) -> tuple[bool, bool, float]:
@@ -363,24 +375,27 @@ def _worth(lane: Lane) -> tuple[bool, bool, float]:
 
 
 def _calls_of(lane: Lane) -> int:
-    return sum([len(node.calls) for nodes in (lane.before, lane.nodes) for node in nodes])
+    before = sum([len(node.calls) for node in lane.before]) if lane.before else 0
+    return before + sum([len(node.calls) for node in lane.nodes])
 
 
-def _trim_calls(lane: Lane, most: int) -> None:
+def _trim_calls(lane: Lane) -> None:
     """Keeps the newest calls: what came before a compaction goes first, then the oldest messages."""
     total = _calls_of(lane)
-    while total > most and lane.before:
+    if total <= MAX_CALLS and max(len(lane.nodes), len(lane.before)) <= _MOST_NODES:  # nearly always
+        return
+    while total > MAX_CALLS and lane.before:
         total -= len(lane.before.pop(0).calls)
-    while total > most and len(lane.nodes) > 1:
+    while total > MAX_CALLS and len(lane.nodes) > 1:
         total -= len(lane.nodes.pop(0).calls)
         lane.offset += 1
-    if total > most:
-        lane.nodes[0].calls = lane.nodes[0].calls[:most]
-    excess = len(lane.nodes) - 4 * most  # messages without calls cost a little too
+    if total > MAX_CALLS:
+        lane.nodes[0].calls = lane.nodes[0].calls[:MAX_CALLS]
+    excess = len(lane.nodes) - _MOST_NODES
     if excess > 0:
         del lane.nodes[:excess]
         lane.offset += excess
-    del lane.before[: max(len(lane.before) - 4 * most, 0)]
+    _cut(lane.before, _MOST_NODES)
 
 
 def _shrink(record: Record) -> None:
