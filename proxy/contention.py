@@ -17,11 +17,17 @@ async def written(commit: Commit, anew: Anew, record: bytes | None, version: int
     write in the place of the one that stands there now, None for none any more.
     """
     done = await commit(record, version, True)
+    return await written_anew(commit, anew, done) if done.conflict else record
+
+
+async def written_anew(commit: Commit, anew: Anew, lost: Committed) -> bytes | None:
+    """The same for whoever lost the first race, to what stands there now."""
     for _ in range(_CONFLICTS - 1):
-        if not done.conflict:
-            break
-        record = await anew(done.record)
+        record = await anew(lost.record)
         if record is None:
             return None
-        done = await commit(record, done.version, False)
-    return None if done.conflict else record
+        done = await commit(record, lost.version, False)
+        if not done.conflict:
+            return record
+        lost = done
+    return None

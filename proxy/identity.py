@@ -266,7 +266,7 @@ class Keys:
         self._secret = secret
         self._begun: dict[bytes, blake2b] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
-        self._named: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+        self._named: dict[tuple[int, int, str], tuple[bytes, bytes, bytes]] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str) -> bytes:
         begun = self._begun.get(kind)
@@ -283,8 +283,8 @@ class Keys:
         return self._secret_id
 
     def named(self, caller: str, session: str, team: str = "") -> tuple[bytes, bytes, bytes]:
-        """Tenant, session key and scope of the links of a named session; cached under a digest, so that no key is kept."""
-        known = self._key(b"known", caller, session, team)
+        """Tenant, session key and scope of the links of a named session; cached under hashes, so that neither key nor name is kept."""
+        known = hash(caller), hash(session), team  # keyed at random by the interpreter; two, that no tenant be taken for another
         found = self._named.get(known)
         if found is None:
             if len(self._named) >= _MAX_NAMED:

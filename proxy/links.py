@@ -43,18 +43,19 @@ def passage_links(case: Case, keys: Keys, scope: bytes) -> list[bytes]:
 
 def links_after(case: Case, keys: Keys, scope: bytes, choices: Sequence[Choice], *, named: bool) -> list[bytes]:
     """What a later history is found by: the line of answers with this one, its calls, and passages of its text."""
-    answers = case.history.messages.answers
+    history, prints = case.history, case.prints
     links: list[bytes] = []
     for choice in choices:
-        said = [answer_identity("", (call,), case.prints) for call in choice.hosted]
-        said.append(answer_identity(choice.text, choice.calls, case.prints))
-        links.append(keys.chain(scope, case.history.seed, [*answers, *said]))
+        said = [answer_identity(choice.text, choice.calls, prints)]
+        if choice.hosted:
+            said[:0] = [answer_identity("", (call,), prints) for call in choice.hosted]
+        links.append(keys.chain(scope, history.seed, [*history.messages.answers, *said]))
         if named:
             continue
         links += [
             link
             for call in choice.calls[:_LINKED_CALLS]
-            if (link := keys.call(scope, call, case.prints.call(call.name, call.arguments))) is not None
+            if (link := keys.call(scope, call, prints.call(call.name, call.arguments))) is not None
         ]
         links += [keys.passage(scope, piece) for piece in passages(choice.text, _PASSAGES_KEPT)]
     return links

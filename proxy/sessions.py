@@ -14,7 +14,7 @@ import msgspec
 
 from proxy.budgets import Spending
 from proxy.chains import MOST_NAMED
-from proxy.contention import written
+from proxy.contention import written_anew
 from proxy.engine import Case, Result, conclude
 from proxy.errors import StoreUnavailable
 from proxy.events import NudgeEnded, StoreFailed, StoreOperation
@@ -380,17 +380,38 @@ class Sessions:
 
     async def _commit(self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None" = None) -> bool:
         """Whether the store took it. before: this process's commit of the same session ahead of it, waited for after a lost race."""
-        self._let_go(session.settlements)
-        opened = session.opened
+        settlements, opened = session.settlements, session.opened
+        self._let_go(settlements)
+        try:
+            record, version = (None, 0) if opened is None else (dump(session.record), opened.version)
+            done = await self._write(session, record, version, links, settlements)
+            if done.conflict:
+                record = await self._write_anew(session, result, links, before, done)
+        except StoreUnavailable as error:
+            self._noted(StoreOperation.COMMIT, error)
+            return False
+        if record is None:
+            return opened is None
+        self._records.wrote(session.key, record, session.record)
+        return True
 
-        async def commit(record: bytes | None, version: int, first: bool) -> Committed:
-            settlements = session.settlements if first else []
-            listing = Listing(session.identity.team, session.label)
-            done = await self._store.commit(
-                session.key, record=record, version=version, settlements=settlements, links=links, ttl=self._ttl, listing=listing
-            )
-            self._leases.settled(session.key, settlements)
-            return done
+    async def _write(
+        self, session: Session, record: bytes | None, version: int, links: Sequence[bytes], settlements: Sequence[Settlement]
+    ) -> Committed:
+        listing = Listing(session.identity.team, session.label)
+        done = await self._store.commit(
+            session.key, record=record, version=version, settlements=settlements, links=links, ttl=self._ttl, listing=listing
+        )
+        self._leases.settled(session.key, settlements)
+        return done
+
+    async def _write_anew(
+        self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None", lost: Committed
+    ) -> bytes | None:
+        """Decides once more on what stands in the store now. The record that it took, None where every race was lost."""
+
+        async def commit(record: bytes | None, version: int, _: bool) -> Committed:
+            return await self._write(session, record, version, links, ())
 
         async def anew(standing: bytes | None) -> bytes:
             nonlocal before
@@ -401,17 +422,7 @@ class Sessions:
             conclude(session, result)
             return dump(session.record)
 
-        try:
-            if opened is None:
-                await commit(None, 0, True)
-                return True
-            record = await written(commit, anew, dump(session.record), opened.version)
-        except StoreUnavailable as error:
-            self._noted(StoreOperation.COMMIT, error)
-            return False
-        if record is not None:
-            self._records.wrote(session.key, record, session.record)
-        return record is not None
+        return await written_anew(commit, anew, lost)
 
     async def learn(self, identity: Identity, policy: Policy, names: Sequence[str], answer: Answer) -> None:
         """What an answer that the upstream made in the background came to: requests go on from it, by these names. Quiet on a failure."""
