@@ -203,11 +203,11 @@ class Prices:
 
     def of(self, model: str, upstream: str = "") -> Price | None:
         """The price of a model behind an upstream; None when nobody states one."""
-        key = model[: _LONGEST_NAME + 1], upstream
-        if key in self._known:
-            return self._known[key]
         if len(model) > _LONGEST_NAME:
             return None
+        key = model, upstream
+        if key in self._known:
+            return self._known[key]
         if len(self._known) >= _MAX_REMEMBERED:
             del self._known[next(iter(self._known))]
         found = self._known[key] = next(self._found(model, upstream), None)
