@@ -15,7 +15,7 @@ from proxy.fingerprint import Fingerprints
 from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, text_of
 from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
-from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, name_at
+from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, Stop, name_at
 from proxy.steps import join, kept_step
 from proxy.trail import (
     Entry,
@@ -29,6 +29,7 @@ from proxy.trail import (
     user_mark,
 )
 
+_NO_TRAIL = Trail()
 REST_SECONDS = 900.0  # a lane that nobody asked in for so long is taken up on purpose: no loop pauses
 
 
@@ -66,7 +67,7 @@ class Place(msgspec.Struct, gc=False):
     @classmethod
     def nowhere(cls) -> "Place":
         """A place in no record, until one has been loaded."""
-        return cls(Lane(0, 0, 0, 0.0), 0, Trail(), False)
+        return cls(Lane(0, 0, 0, 0.0), 0, _NO_TRAIL, False)
 
     def nudges(self) -> list[Nudge]:
         """The nudges for loops given in this run."""
@@ -87,33 +88,50 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
         forgive(record, asker.pardon)
         forgive_lane(lane, asker.pardon, len(history.messages), len(history.messages) + unseen)
     run = _run_start(lane, request, history, prints)
-    if any(user.before == lane.run for user in history.users):
-        run = max(run, lane.run)  # a run that a compaction kept may begin with a text that looks old
+    if lane.run > run and any([user.before == lane.run for user in history.users]):
+        run = lane.run  # a run that a compaction kept may begin with a text that looks old
     if run > lane.run:
         _begin_run(record, lane, run)
-    current = run == lane.run
-    _lose_nudges(lane, request, history, prints)
-    start = min(max(0 if whole else run, lane.since), len(history.messages))
-    before = lane.before if current else []
-    steps = join(record, lane, history.messages, prints, start, before)
+    if lane.nudges:
+        _lose_nudges(lane, request, history, prints)
+    place = Place(lane, run, _NO_TRAIL, run == lane.run)
+    place.trail = _trail(record, place, request, history, asker, whole=whole)
+    return place
+
+
+def _trail(record: Record, place: Place, request: Request, history: History, asker: Asker, *, whole: bool) -> Trail:
+    lane, run, count = place.lane, place.run, len(history.messages)
+    start = min(max(0 if whole else run, lane.since), count)
+    before = lane.before if place.current else []
+    steps = tuple(join(record, lane, history.messages, history.prints, start, before))
     earlier = [kept_step(record, node) for node in before]
     frozen = _frozen(record, history, asker)
     excused: frozenset[int] = frozenset()
     if lane.excused:
         spared, excused = without_excused([*steps, *frozen], start, lane.excused, earlier)
-        steps, frozen = spared[: len(steps)], spared[len(steps) :]
-    if steps and run == len(history.messages) and not frozen:
-        steps.append(Step(()))  # a person spoke since: what the run before ended with is not looked at again
+        steps, frozen = tuple(spared[: len(steps)]), spared[len(steps) :]
+    if steps and run == count and not frozen:
+        steps = (*steps, Step(()))  # a person spoke since: what the run before ended with is not looked at again
     if earlier:
-        steps[:1] = [msgspec.structs.replace(steps[0] if steps else Step(()), after_compaction=True)]
-    nudged = {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls}
-    own = lane.stop.calls if current and lane.stop is not None else ()
-    relapsed = {relapse.call: relapse.result for relapse in record.relapses if relapse.call not in own}
-    made = _made(record.given, {one.call for one in lane.excused} - excused) if whole else {}
-    latest = _latest(record) if whole and not asker.retry else ()
-    offer = Offer(request.tools, request.tools_raw)
-    once = not (earlier or frozen or history.messages.again)
-    return Place(lane, run, Trail((*earlier, *steps, *frozen), nudged, relapsed, made, latest, offer, excused, once), current)
+        steps = (*earlier, msgspec.structs.replace(steps[0] if steps else Step(()), after_compaction=True), *steps[1:])
+    if frozen:
+        steps = (*steps, *frozen)
+    return Trail(
+        steps,
+        {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls} if lane.nudges else {},
+        _relapsed(record, lane.stop if place.current else None) if record.relapses else {},
+        _made(record.given, {one.call for one in lane.excused} - excused) if whole else {},
+        _latest(record) if whole and not asker.retry else (),
+        Offer(request.tools, request.tools_raw),
+        excused,
+        once=not (earlier or frozen or history.messages.again),
+    )
+
+
+def _relapsed(record: Record, stop: Stop | None) -> dict[int, int]:
+    """Calls that stopped an earlier run, with the result they had. stop: under which the run stands now, whose calls are none of them."""
+    own = () if stop is None else stop.calls
+    return {relapse.call: relapse.result for relapse in record.relapses if relapse.call not in own}
 
 
 # ---- which lane
@@ -125,6 +143,9 @@ class _Relation(IntEnum):
     FORK = 1
     PREFIX = 2
     EXTENDS = 3
+
+
+_FORK, _PREFIX, _EXTENDS = _Relation  # looking a member up costs more than comparing
 
 
 def _lane_of(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker) -> Lane:
@@ -142,9 +163,9 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
                 best, rank = (lane, depth, relation), key
     if best is not None:
         lane, depth, relation = best
-        if relation is _Relation.FORK:
+        if relation is _FORK:
             return _fork(record, lane, depth)
-        if relation is _Relation.PREFIX and _rewound(lane, request, history, prints):
+        if relation is _PREFIX and _rewound(lane, request, history, prints):
             fork = _fork(record, lane, depth)
             fork.main, lane.main = lane.main, False  # the person is here now
             return fork
@@ -166,22 +187,18 @@ def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, 
         return None
     kept = [node.answer for node in lane.nodes]
     shown = answers[lane.offset : lane.offset + len(kept)]
-    shared = (
-        len(kept)
-        if kept == shown
-        else next((at for at, pair in enumerate(zip(kept, shown, strict=False)) if pair[0] != pair[1]), len(shown))
-    )
+    same_prompt = lane.seed == history.seed
+    if kept == shown and (kept or (same_prompt and not lane.offset)):
+        return lane.offset + len(kept), _EXTENDS
+    shared = next((at for at, pair in enumerate(zip(kept, shown, strict=False)) if pair[0] != pair[1]), len(shown))
     if lane.offset and not shared:
         return None
     depth = lane.offset + shared
-    same_prompt = lane.seed == history.seed
-    if shared == len(lane.nodes) and (depth or same_prompt):
-        return depth, _Relation.EXTENDS
     if not same_prompt:  # equal answers alone are no evidence: ids may be missing or restart in every turn
         return None
     if depth == len(answers):
-        return depth, _Relation.PREFIX
-    return (depth, _Relation.FORK) if depth else None
+        return depth, _PREFIX
+    return (depth, _FORK) if depth else None
 
 
 def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprints) -> bool:
@@ -227,7 +244,7 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
 
 
 def _copy(node: Node) -> Node:
-    return Node(node.answer, [msgspec.structs.replace(kept) for kept in node.calls], node.compacted)
+    return Node(node.answer, node.calls, node.compacted)
 
 
 def _after_compaction(
@@ -292,12 +309,12 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
 def _run_start(lane: Lane, request: Request, history: History, prints: Fingerprints) -> int:
     """The message the current run begins at: where a person last said something new."""
     # Of a history that the upstream keeps the lane knows what was said before and where the run began.
-    start = lane.run if history.remembered else 0
+    count, start = len(history.messages), lane.run if history.remembered else 0
     texts: list[int] = list(lane.texts) if history.remembered else []
     known = {*lane.older, *texts}
     for user in history.users:
-        tail = user.before == len(history.messages)
-        if not user.follows_answer and not lane.starts and not (lane.cut and tail):
+        tail = lane.cut and user.before == count
+        if not (user.follows_answer or tail or lane.starts):  # nearly always
             continue
         item = request.items[user.item]
         mark = user.mark or user_mark(item, prints)
@@ -308,10 +325,10 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
             texts.append(mark)
         elif mark in lane.starts:
             start = user.before
-        elif lane.cut and tail and mark not in lane.tail and from_person(text_of(item.content)) and not asks_summary(request):
+        elif tail and mark not in lane.tail and from_person(text_of(item.content)) and not asks_summary(request):
             lane.starts.append(mark)
             start = user.before
-    if len(history.messages) >= lane.offset + len(lane.nodes):
+    if count >= lane.offset + len(lane.nodes):
         lane.texts = texts
     return start
 
@@ -375,10 +392,11 @@ def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
     """Answers already delivered in full to this very history, by a client that keeps none or is stuck: their calls count as made."""
     if not asker.named or asker.retry:
         return []
+    mark = asked_mark(history, asker)
     return [
         Step(_entries(record, given))
         for given in record.given
-        if given.same == asked_mark(history, asker) and given.calls and not given.cut and given.ended <= asker.began
+        if given.same == mark and given.calls and not given.cut and given.ended <= asker.began
     ]
 
 

@@ -6,6 +6,8 @@ where it can matter: for a call that was made before, and for a tool that seems 
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from proxy.fingerprint import UNSEEN, Fingerprints, could_equal, sketch
 from proxy.outcomes import FAILED, VOID, error_text, read_outcome
 from proxy.state import KeptCall, Node, Relapse
@@ -16,8 +18,7 @@ _LONGEST_COMPARED = 4_096  # bytes; longer answers to other arguments are the sa
 _LIKENED = 64  # calls of a message; the results of others are the same as those of other arguments only by their bytes
 _COMPARED = 2  # earlier answers of a tool that a new one is compared with
 
-Pair = tuple[SeenCall, KeptCall]  # a call as the history shows it, and what is kept of it
-Spot = tuple[int, int, KeptCall]  # its message, its place there, and what is kept of it
+Spot = tuple[int, int, Node]  # a call's message, its place there, and what is kept of that message
 
 
 def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: Fingerprints, *, fresh: int) -> set[int]:
@@ -27,10 +28,11 @@ def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: F
     """
     changed: set[int] = set()
     last = len(nodes) - 1
-    for at in range(max(len(nodes) - max(min(fresh, _LOOKED_BACK), 1), 0), len(nodes)):
-        _record(zip(messages[first + at].calls, nodes[at].calls, strict=False), prints, newest=at == last)
-        changed.add(first + at)
-        changed.update([first + number for number in _liken(nodes, at, messages, first, prints)])
+    for at in range(max(last + 1 - max(min(fresh, _LOOKED_BACK), 1), 0), last + 1):
+        seen = messages[first + at].calls
+        if _keep(nodes[at], seen, prints, newest=at == last):
+            changed.add(first + at)
+        changed.update([first + number for number in _liken(nodes, at, seen, messages, first, prints)])
     return changed
 
 
@@ -42,17 +44,25 @@ def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints
     first = len(messages) - len(nodes)
     arrived = range(max(len(messages.earlier) - 1, first), len(messages))
     for at in arrived:
-        for seen, kept in zip(messages[at].calls, nodes[at - first].calls, strict=False):
-            if kept.result == UNSEEN and seen.content:
-                _record([(seen, kept)], prints, newest=True)
-                kept.result = prints.result(seen.content)
+        node, seen = nodes[at - first], messages[at].calls
+        new = {position for position, kept in enumerate(node.calls) if kept.result == UNSEEN}
+        _keep(node, seen, prints, newest=True)
+        node.calls = [
+            _with_result(kept, prints.result(seen[position].content)) if position in new and kept.result != UNSEEN else kept
+            for position, kept in enumerate(node.calls)
+        ]
     return set(arrived)
 
 
 def compare(
-    nodes: Iterable[tuple[int, Node]], calls: set[int], others: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints
+    nodes: Iterable[tuple[int, Node]],
+    calls: set[int],
+    gone: Sequence[Node],
+    relapses: Sequence[Relapse],
+    messages: Messages,
+    prints: Fingerprints,
 ) -> set[int]:
-    """Settles the results of calls that were made more than once, here or (others) where no history shows them any more.
+    """Settles the results of calls that were made more than once, here or where no history shows them any more: gone, relapses.
 
     nodes: with the index of their message. Returns the messages of which something else may be known now.
     """
@@ -60,46 +70,61 @@ def compare(
     for at, node in nodes:
         for position, kept in enumerate(node.calls):
             if kept.call in calls:
-                places[kept.call].append((at, position, kept))
+                places[kept.call].append((at, position, node))
     for call, spots in places.items():
-        _record([(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result == UNSEEN], prints, newest=False)
-        _settle(spots, [other for other in others if other.call == call], messages, prints)
+        for at, position, node in spots:
+            _keep_at(node, position, messages[at].calls[position], prints, newest=False)
+        _settle(call, spots, gone, [relapse for relapse in relapses if relapse.call == call], messages, prints)
     return {at for spots in places.values() for at, _, _ in spots}
 
 
-def _shown(messages: Messages, spot: Spot) -> SeenCall:
-    at, position, _ = spot
-    return messages[at].calls[position]
+def _keep(node: Node, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> bool:
+    """Keeps a message's results as first seen; whether there was a new one. newest: they have just arrived, so that none was cut."""
+    known = node.calls
+    for position, call in enumerate(seen[: len(known)]):
+        _keep_at(node, position, call, prints, newest=newest)
+    return node.calls is not known
 
 
-def _record(pairs: Iterable[Pair], prints: Fingerprints, *, newest: bool) -> None:
-    """Keeps results as first seen. newest: they have just arrived, so that none was cut."""
-    for seen, kept in pairs:
-        if kept.result != UNSEEN or not seen.content:
-            continue
-        kept.flags = read_outcome(seen.content, marked=seen.failed) | (VOID if is_void(seen.content) else 0)
-        if kept.flags & FAILED:
-            kept.error = prints.error(error_text(seen.content))
-        kept.sketch = sketch(seen.content) if len(seen.content) <= _LONGEST_COMPARED else 0
-        if newest or not is_stub(seen.content):
-            kept.result = prints.raw_result(seen.content)
-        else:  # cut before it was ever recorded: it equals nothing
-            kept.result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
+def _keep_at(node: Node, position: int, seen: SeenCall, prints: Fingerprints, *, newest: bool) -> None:
+    kept, content = node.calls[position], seen.content
+    if kept.result != UNSEEN or not content:
+        return
+    flags = read_outcome(content, marked=seen.failed)
+    if is_void(content):
+        flags |= VOID
+    error = prints.error(error_text(content)) if flags & FAILED else 0
+    if newest or not is_stub(content):
+        result = prints.raw_result(content)
+    else:  # cut before it was ever recorded: it equals nothing
+        result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
+    calls = node.calls.copy()
+    calls[position] = KeptCall(kept.call, result, kept.name, flags, error, sketch(content) if len(content) <= _LONGEST_COMPARED else 0)
+    node.calls = calls
 
 
-def _settle(spots: Sequence[Spot], gone: Sequence[KeptCall | Relapse], messages: Messages, prints: Fingerprints) -> None:
+def _settle(
+    call: int, spots: Sequence[Spot], gone: Sequence[Node], relapses: Sequence[Relapse], messages: Messages, prints: Fingerprints
+) -> None:
     """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
 
-    gone: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may end
-    as a stop is remembered in the form that a later run can compare.
+    gone, relapses: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may
+    end as a stop is remembered in the form that a later run can compare.
     """
-    alike = [*(kept for _, _, kept in spots), *gone]
-    if len(spots) < 3 and len({kept.result for kept in alike if kept.result != UNSEEN}) < 2:
+    holders = [*[node for _, _, node in spots], *gone]
+    alike = {kept.result for node in holders for kept in node.calls if kept.call == call} | {relapse.result for relapse in relapses}
+    if len(spots) < 3 and len(alike - {UNSEEN}) < 2:
         return
-    by_bytes = [(_shown(messages, spot), spot[2]) for spot in spots if spot[2].result != UNSEEN and not spot[2].result & 1]
-    normal = {kept.result: prints.result(seen.content) for seen, kept in by_bytes if _at_hand(seen, kept, prints)}
-    for kept in alike if normal else ():
-        kept.result = normal.get(kept.result, kept.result)
+    shown = [(messages[at].calls[position], node.calls[position]) for at, position, node in spots]
+    normal = {kept.result: prints.result(seen.content) for seen, kept in shown if _at_hand(seen, kept, prints)}
+    for node in holders if normal else ():
+        node.calls = [_with_result(kept, normal.get(kept.result, kept.result)) if kept.call == call else kept for kept in node.calls]
+    for relapse in relapses:
+        relapse.result = normal.get(relapse.result, relapse.result)
+
+
+def _with_result(kept: KeptCall, result: int) -> KeptCall:
+    return kept if kept.result == result else msgspec.structs.replace(kept, result=result)
 
 
 def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
@@ -107,14 +132,14 @@ def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
     return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
 
 
-def _liken(nodes: Sequence[Node], at: int, messages: Messages, first: int, prints: Fingerprints) -> list[int]:
+def _liken(nodes: Sequence[Node], at: int, seen: Sequence[SeenCall], messages: Messages, first: int, prints: Fingerprints) -> list[int]:
     """Gives a message's results the identity of what the same tools answered last to other arguments, where they say the same.
 
-    Returns the nodes that got another.
+    seen: its calls. Returns the nodes that got another.
     """
     changed: list[int] = []
-    for position, kept in enumerate(nodes[at].calls[:_LIKENED]):
-        content = messages[first + at].calls[position].content
+    for position in range(min(len(nodes[at].calls), _LIKENED)):
+        kept, content = nodes[at].calls[position], seen[position].content
         if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
             continue
         for number, before in _earlier(nodes, at, kept):
@@ -136,10 +161,9 @@ def _give(nodes: Sequence[Node], results: set[int], identity: int) -> list[int]:
     """Results that turned out to be one get one identity, wherever they stand: the nodes that do."""
     changed: list[int] = []
     for number, node in enumerate(nodes) if len(results) > 1 else ():
-        for kept in node.calls:
-            if kept.result in results:
-                kept.result = identity
-                changed.append(number)
+        if any([kept.result in results for kept in node.calls]):
+            node.calls = [_with_result(kept, identity) if kept.result in results else kept for kept in node.calls]
+            changed.append(number)
     return changed
 
 

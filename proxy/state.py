@@ -29,10 +29,10 @@ NOBODY, MAIN = 0, 1  # `Lane.sent_by` where it is no lane's name
 LOST = -2  # `Nudge.message` of a nudge whose place was summarised away
 
 
-class KeptCall(msgspec.Struct, array_like=True, gc=False):
+class KeptCall(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One call: fingerprint, result as first seen (0: none yet), index into `Record.names`; flags and error as in `trail.Entry`.
 
-    sketch: of the result, see `fingerprint`.
+    sketch: of the result, see `fingerprint`. What becomes known of a call takes the place of what was kept of it.
     """
 
     call: int
@@ -44,8 +44,10 @@ class KeptCall(msgspec.Struct, array_like=True, gc=False):
 
 
 class Node(msgspec.Struct, array_like=True, gc=False):
-    """One assistant message of a lane. compacted: the history before it was summarised away. place: where the upstream keeps it, 0 where
-    it does not: the mark of a response or of a conversation. said: then also the mark of its text.
+    """One assistant message of a lane. calls: another list takes the place of one of which anything changes, so that an equal one says the
+    same, and messages of lanes that were forked from one another can share it. compacted: the history before it was summarised away.
+    place: where the upstream keeps it, 0 where it does not: the mark of a response or of a conversation. said: then also the mark of its
+    text.
     """
 
     answer: int

@@ -5,8 +5,7 @@ one brings its steps along (`Joined`), and a step stands as long as the record s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from copy import copy
+from collections.abc import Sequence
 from itertools import chain
 
 import msgspec
@@ -14,21 +13,21 @@ import msgspec
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import ToolCall
 from proxy.results import compare, keep_arrived, keep_newest
-from proxy.state import KeptCall, Lane, Node, Record, Relapse, name_at, name_index
+from proxy.state import KeptCall, Lane, Node, Record, name_at, name_index
 from proxy.trail import Entry, Messages, Step
 
 
 class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
 
-    nodes: what the record kept then, from message `first` on: copies, since requests of other callers may write into the record before
-    the next of this one; steps: what that made of them; unseen: calls among them without a result, each with its message. older: steps of
-    the messages before, which the record has dropped: of their results nothing is known, but for what was found out again when their calls
-    came back (found).
+    kept: what the record kept then of the calls of each message, from `first` on: lists that are never changed, so that requests of other
+    callers may write into the record before the next of this one; steps: what that made of them; unseen: calls among them without a
+    result, each with its message. older: steps of the messages before, which the record has dropped: of their results nothing is known,
+    but for what was found out again when their calls came back (found).
     """
 
     first: int
-    nodes: list[Node]
+    kept: list[list[KeptCall]]
     steps: list[Step]
     unseen: list[tuple[int, int]]
     older: list[Step]
@@ -41,30 +40,32 @@ def kept_step(record: Record, node: Node) -> Step:
     return Step(tuple(calls), node.compacted)
 
 
-def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, start: int, before: Iterable[Node]) -> list[Step]:
+def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, start: int, before: Sequence[Node]) -> list[Step]:
     """Steps of the messages from `start` on; new messages and results are written into the lane.
 
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
-    fresh = len(messages) - lane.offset - len(lane.nodes)
+    fresh = len(messages.answers) - lane.offset - len(lane.nodes)
     first, nodes = _nodes(lane, messages, start)
     joined = _joined(messages)
     dropped = _drop(joined, messages, first) if start < first else []
     _let_stand(joined, first, nodes)
-    changed = _complete(record, joined, nodes, messages)
+    _complete(record, joined, nodes, messages)
+    changed: set[int] = set()
     if messages.earlier:
-        changed |= keep_arrived(messages, nodes, prints)
+        changed = keep_arrived(messages, nodes, prints)
     elif nodes:
-        changed |= keep_newest(nodes, messages, first, prints, fresh=fresh)
-    others: list[KeptCall | Relapse] = [*record.relapses, *[kept for node in before for kept in node.calls]]
-    again = _again(messages, start, {*_unsettled(joined, nodes, fresh), *chain.from_iterable(dropped)}, others)
-    if again:
-        older = _older(joined, messages, start, first, again)
-        changed |= compare([*older, *enumerate(nodes, first)], again, others, messages, prints)
-        for at, node in older:
-            joined.older[at] = _step(messages.made[at], node)
+        changed = keep_newest(nodes, messages, first, prints, fresh=fresh)
+    if messages.again or before or record.relapses:  # else no call was ever made before
+        elsewhere = {kept.call for node in before for kept in node.calls} | {relapse.call for relapse in record.relapses}
+        again = _again(messages, start, {*_unsettled(joined, nodes, fresh), *chain.from_iterable(dropped)}, elsewhere)
+        if again:
+            older = _older(joined, messages, start, first, again)
+            changed |= compare([*older, *enumerate(nodes, first)], again, before, record.relapses, messages, prints)
+            for at, node in older:
+                joined.older[at] = _step(messages.made[at], node.calls)
     _renew(joined, messages, nodes, changed)
-    return joined.older[start:first] + joined.steps
+    return joined.older[start:first] + joined.steps if start < first else joined.steps
 
 
 def _joined(messages: Messages) -> Joined:
@@ -74,10 +75,10 @@ def _joined(messages: Messages) -> Joined:
         before, messages.joined.before = messages.joined.before, None
         if isinstance(before, Joined):
             begun = messages.begun
-            known = Joined(before.first, before.nodes, before.steps, before.unseen, before.older[:begun], before.found.copy())
-            if begun < before.first + len(before.nodes):  # its newest messages are not those of this history
+            known = Joined(before.first, before.kept, before.steps, before.unseen, before.older[:begun], before.found.copy())
+            if begun < before.first + len(before.kept):  # its newest messages are not those of this history
                 kept = max(begun - before.first, 0)
-                known.nodes, known.steps = before.nodes[:kept], before.steps[:kept]
+                known.kept, known.steps = before.kept[:kept], before.steps[:kept]
                 known.unseen = [lacking for lacking in before.unseen if lacking[0] < begun]
                 known.found = {at: node for at, node in before.found.items() if at < begun}
         else:
@@ -87,64 +88,69 @@ def _joined(messages: Messages) -> Joined:
 
 
 def _let_stand(joined: Joined, first: int, nodes: Sequence[Node]) -> None:
-    """Of what was joined leaves what the record still says, from message `first` on. nodes: what it says from there."""
+    """Of what was joined leaves what the record still says, from message `first` on. nodes: what it says from there.
+
+    The lists are new ones: those of the request before are not added to.
+    """
     begins = first - joined.first
-    known, steps = (joined.nodes[begins:], joined.steps[begins:]) if begins >= 0 else ([], [])
-    if nodes[: len(known)] != known:
-        known, steps = [], []
-    unseen = [lacking for lacking in joined.unseen if lacking[0] >= first] if known else []
-    joined.first, joined.nodes, joined.steps, joined.unseen = first, known, steps, unseen
+    kept, steps = (joined.kept[begins:], joined.steps[begins:]) if begins >= 0 else ([], [])
+    if [node.calls for node in nodes[: len(kept)]] != kept:
+        kept, steps = [], []
+    if begins:
+        joined.unseen = [lacking for lacking in joined.unseen if lacking[0] >= first]
+    if not kept:
+        joined.unseen = []
+    joined.first, joined.kept, joined.steps = first, kept, steps
 
 
 def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: set[int]) -> None:
     """Joins what is new, and again those messages of which the record says something else now (changed)."""
-    made, first, known, steps = messages.made, joined.first, joined.nodes, joined.steps
-    stand = first + len(known)
-    again = [at for at in changed if first <= at < stand]
+    made, first, kept, steps = messages.made, joined.first, joined.kept, joined.steps
+    stand = len(kept)
+    again = [at - first for at in changed if first <= at < first + stand] if changed else []
+    if again:
+        joined.unseen = [lacking for lacking in joined.unseen if lacking[0] not in changed]
     for at in again:
-        known[at - first], steps[at - first] = _copy(nodes[at - first]), _step(made[at], nodes[at - first])
-    fresh = range(stand, first + len(nodes))
-    known += [_copy(nodes[at - first]) for at in fresh]
-    steps += [_step(made[at], nodes[at - first]) for at in fresh]
-    unseen = [(at, kept.call) for at in (*again, *fresh) for kept in nodes[at - first].calls if kept.result == UNSEEN]
-    joined.unseen = [lacking for lacking in joined.unseen if lacking[0] not in changed] + unseen
-
-
-def _copy(node: Node) -> Node:
-    return msgspec.structs.replace(node, calls=[copy(kept) for kept in node.calls])
+        kept[at], steps[at] = nodes[at].calls, _step(made[first + at], nodes[at].calls)
+    for at in range(stand, len(nodes)):
+        calls = nodes[at].calls
+        kept.append(calls)
+        steps.append(_step(made[first + at], calls))
+        again.append(at)
+    unseen = [(first + at, one.call) for at in again for one in kept[at] if one.result == UNSEEN]
+    if unseen:
+        joined.unseen = joined.unseen + unseen
 
 
 def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
     """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
-    kept, offset = lane.nodes, lane.offset
-    kept.extend([Node(answer, []) for answer in messages.answers[offset + len(kept) :]])
+    kept, offset, answers = lane.nodes, lane.offset, messages.answers
+    kept.extend([Node(answer, []) for answer in answers[offset + len(kept) :]])
     for node, message in zip(kept, messages.earlier[offset:], strict=False):
         node.place, node.said = message.place, message.said
     first = max(start, offset)
-    return first, kept[first - offset : len(messages) - offset]
+    return first, kept[first - offset : len(answers) - offset]
 
 
-def _complete(record: Record, joined: Joined, nodes: Sequence[Node], messages: Messages) -> set[int]:
-    """Adds the calls of messages that are new or had lost some. Returns those messages; none that stands is among them."""
-    first, stand = joined.first, len(joined.nodes)
-    lacking = [at for at, node in enumerate(nodes[stand:], first + stand) if len(node.calls) < len(messages.fingerprints[at])]
-    for at in lacking:
-        calls = nodes[at - first].calls
-        for fingerprint, call in list(zip(messages.fingerprints[at], messages.made[at], strict=True))[len(calls) :]:
-            calls.append(KeptCall(fingerprint, UNSEEN, name_index(record, call.name)))
-    return set(lacking)
+def _complete(record: Record, joined: Joined, nodes: Sequence[Node], messages: Messages) -> None:
+    """Adds the calls of messages that are new or had lost some. None that stands is among them."""
+    first, stand = joined.first, len(joined.kept)
+    for at, node in enumerate(nodes[stand:], first + stand):
+        known, calls = len(node.calls), messages.fingerprints[at]
+        if known < len(calls):
+            new = zip(calls[known:], messages.made[at][known:], strict=True)
+            node.calls = node.calls + [KeptCall(fingerprint, UNSEEN, name_index(record, call.name)) for fingerprint, call in new]
 
 
 def _unsettled(joined: Joined, nodes: Sequence[Node], fresh: int) -> list[int]:
     """Calls whose results were not looked at yet: those of new messages, and those without one so far."""
     new = [kept.call for node in nodes[-max(fresh, 1) :] for kept in node.calls]
-    unseen = [kept.call for node in nodes[len(joined.nodes) :] for kept in node.calls if kept.result == UNSEEN]
+    unseen = [kept.call for node in nodes[len(joined.kept) :] for kept in node.calls if kept.result == UNSEEN]
     return [*new, *unseen, *[call for _, call in joined.unseen]]
 
 
-def _again(messages: Messages, start: int, calls: set[int], others: Sequence[KeptCall | Relapse]) -> set[int]:
+def _again(messages: Messages, start: int, calls: set[int], elsewhere: set[int]) -> set[int]:
     """Which of these calls were made more than once since `start`, or are known from where no history shows them."""
-    elsewhere = {other.call for other in others}
     calls = {call for call in calls if messages.times[call] > 1 or call in elsewhere}
     if not calls or not start:
         return calls
@@ -175,8 +181,8 @@ def _older(joined: Joined, messages: Messages, start: int, first: int, calls: se
     return [(at, joined.found[at]) for at in places]
 
 
-def _step(made: Sequence[ToolCall], node: Node) -> Step:
-    return Step(tuple([_entry(call, kept) for call, kept in zip(made, node.calls, strict=False)]))
+def _step(made: Sequence[ToolCall], calls: Sequence[KeptCall]) -> Step:
+    return Step(tuple([_entry(call, kept) for call, kept in zip(made, calls, strict=False)]))
 
 
 def _entry(made: ToolCall, kept: KeptCall) -> Entry:
