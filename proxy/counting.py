@@ -6,38 +6,39 @@ that means in practice. The calls of one message happened at once: equal ones co
 """
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
 from proxy.effects import Effect, keeps_notes, speaks
 from proxy.fingerprint import UNSEEN
 from proxy.models import Reason
-from proxy.outcomes import FAILED
-from proxy.policy import NEVER, Counting, Ladder, Policy
+from proxy.outcomes import FAILED, VOID
+from proxy.policy import RELAPSE_STOPS_AT, Counting, Ladder, Policy
 from proxy.trail import Entry, Step, Trail
 
 LATELY = 24  # messages in which shapes of a tool are looked for
-RELAPSE_STOPS_AT = 3  # the second repeat of a call that stopped an earlier run
+
+# What has to be there for a detector to find anything: bits of `Detector.needs`.
+AGAIN = 1  # a call that was made twice
+AMISS = 2  # lately something failed, or an output came often, or somebody was sent a message
+AT_ONCE = 4  # a rule by which a call is stopped as soon as it is made twice
+ABREAST = 8  # several calls in the message that is looked at; not the trail's
+
+_NO_PROGRESS: Final = Counting.NO_PROGRESS  # looking a member up costs more than comparing
+_REPEATED_CALL, _REPEATED_OUTPUT = Reason.REPEATED_CALL, Reason.REPEATED_OUTPUT
 
 
 class Tally(msgspec.Struct, frozen=True, gc=False):
     """Counts at the end of a trail. results: the last result of each call. forgiven: calls whose next occurrence does not count.
 
-    plain: no call was made twice, so that no shape of repetition can be there. quiet: lately nothing failed, no output came often and
-    nobody was sent a message, so that no shape of a tool can be there either.
+    shows: what there is beside work, as bits; without `AGAIN` no shape of repetition can be there, without `AMISS` no shape of a tool.
     """
 
     counts: dict[int, int]
     results: dict[int, int]
     forgiven: frozenset[int]
-    plain: bool = False
-    quiet: bool = False
-
-    @property
-    def calm(self) -> bool:
-        """Whether the trail shows nothing but work."""
-        return self.plain and self.quiet
+    shows: int
 
 
 def judged(policy: Policy, entry: Entry) -> bool:
@@ -49,15 +50,14 @@ def judged(policy: Policy, entry: Entry) -> bool:
 
 def is_bookkeeping(policy: Policy, name: str) -> bool:
     """Whether a tool only keeps notes: what those say about progress is the agent's opinion, no news from the world."""
-    rule = policy.tools.get(name)
-    if rule is not None and rule.effect is not None:
+    if policy.tools and (rule := policy.tools.get(name)) is not None and rule.effect is not None:
         return rule.effect is Effect.BOOKKEEPING
     return keeps_notes(name)
 
 
 def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) -> Ladder | None:
     """The `repeated_call` ladder of one call; shorter for one that stopped an earlier run and still returns the same."""
-    ladder = policy.ladder(Reason.REPEATED_CALL, tool)
+    ladder = policy.ladder(_REPEATED_CALL, tool)
     if ladder is None or ladder.stop_at is None or call not in trail.relapsed:
         return ladder
     if tally.results.get(call, UNSEEN) not in (UNSEEN, trail.relapsed[call]):
@@ -65,44 +65,63 @@ def ladder_of(policy: Policy, trail: Trail, tally: Tally, call: int, tool: str) 
     return Ladder(ladder.nudge_at, min(ladder.stop_at, RELAPSE_STOPS_AT))
 
 
-def least_stop(policy: Policy) -> int | None:
-    """The lowest stop rung that any call can have; None when none has one."""
-    ladder = policy.ladders.get(Reason.REPEATED_CALL)
-    if not policy.tools:
-        return None if ladder is None or ladder.stop_at is None else min(RELAPSE_STOPS_AT, ladder.stop_at)
-    rungs = [] if ladder is None else [ladder.stop_at, *(rule.stop_at for rule in policy.tools.values() if rule.sets_stop)]
-    known = [rung for rung in rungs if rung is not None]
-    return min(RELAPSE_STOPS_AT, *known) if known else None
+class Lately:
+    """What the newest messages of a trail came to: brought up to date from request to request, since most of them are those of before."""
+
+    __slots__ = ("_amiss", "_outputs", "_repeated", "_steps")
+
+    def __init__(self) -> None:
+        self._steps: tuple[Step, ...] = ()  # those that are counted in: of a trail that goes on, all but its newest
+        self._outputs: dict[int, int] = {}  # how often each result came
+        self._repeated = 0  # results that were not the first of their kind
+        self._amiss = 0  # calls that failed, or sent a message
+
+    def is_amiss(self, trail: Trail, policy: Policy) -> bool:
+        """Whether a shape of a tool could be there: a call failed or sent a message, an output came often, or one is not seen yet."""
+        steps = fresh = trail.steps[-LATELY:]
+        if steps[:-1] == self._steps:
+            fresh = steps[-1:]
+        else:
+            self._outputs, self._repeated, self._amiss = {}, 0, 0
+        for step in fresh:
+            self._count(step, 1)
+        ladder = policy.ladders.get(_REPEATED_OUTPUT)
+        often = ladder is not None and self._repeated + 2 >= ladder.least
+        amiss = often or self._amiss > 0 or any([entry.result == UNSEEN for entry in trail.newest])
+        if len(steps) == LATELY:
+            self._count(steps[0], -1)
+            steps = steps[1:]
+        self._steps = steps
+        return amiss
+
+    def _count(self, step: Step, by: int) -> None:
+        outputs = self._outputs
+        for entry in step.calls:
+            if entry.flags & FAILED or speaks(entry.name):
+                self._amiss += by
+            result = entry.result
+            if result == UNSEEN:
+                continue
+            before = outputs.get(result, 0)
+            if before + by:
+                outputs[result] = before + by
+                self._repeated += by if before else 0
+            else:
+                del outputs[result]
 
 
-def tally(trail: Trail, policy: Policy) -> Tally:
-    """Counts every judged call of a trail under the policy's way of counting."""
-    quiet = _is_quiet(trail, policy)
+def tally(trail: Trail, policy: Policy, lately: Lately | None = None) -> Tally:
+    """Counts every judged call of a trail under the policy's way of counting. lately: of the trail that this one goes on from."""
+    shows = (AMISS if (lately or Lately()).is_amiss(trail, policy) else 0) | (AT_ONCE if policy.least_stop <= 2 else 0)
+    if policy.counting is _NO_PROGRESS:
+        return _no_progress(trail, policy, shows)
     match policy.counting:
-        case Counting.NO_PROGRESS:
-            return _no_progress(trail, policy, quiet=quiet)
         case Counting.CONSECUTIVE:
-            return Tally(_consecutive(trail, policy), _last_results(trail), frozenset(), quiet=quiet)
+            return Tally(_consecutive(trail, policy), _last_results(trail), frozenset(), AGAIN | shows)
         case Counting.CUMULATIVE:
-            return Tally(_cumulative(trail, policy), _last_results(trail), frozenset(), quiet=quiet)
+            return Tally(_cumulative(trail, policy), _last_results(trail), frozenset(), AGAIN | shows)
         case _:
             assert_never(policy.counting)
-
-
-def _is_quiet(trail: Trail, policy: Policy) -> bool:
-    results: list[int] = []
-    names: set[str] = set()
-    for step in trail.steps[-LATELY:]:
-        for entry in step.calls:
-            if entry.flags & FAILED:
-                return False
-            if entry.result != UNSEEN:
-                results.append(entry.result)
-            names.add(entry.name)
-    if any([entry.result == UNSEEN for entry in trail.newest]):
-        return False
-    ladder = policy.ladders.get(Reason.REPEATED_OUTPUT)
-    return len(results) - len(set(results)) + 2 < (NEVER if ladder is None else ladder.least) and not any([speaks(name) for name in names])
 
 
 def next_count(now: Tally, call: int) -> int:
@@ -132,10 +151,11 @@ def _last_results(trail: Trail) -> dict[int, int]:
     return {entry.call: entry.result for step in trail.steps for entry in step.calls if entry.result != UNSEEN}
 
 
-def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
+def _no_progress(trail: Trail, policy: Policy, shows: int) -> Tally:
     if not trail.nudged and (trail.once or not any([step.after_compaction for step in trail.steps])):
-        plain = trail.once or _differ([entry.call for step in trail.steps for entry in step.calls])
-        return Tally(_since_news(trail, policy, plain=plain), _last_results(trail), frozenset(), plain=plain, quiet=quiet)
+        if trail.once or _differ([entry.call for step in trail.steps for entry in step.calls]):
+            return Tally(_of_once(trail, policy), _last_results(trail), frozenset(), shows)
+        return Tally(_since_news(trail, policy), _last_results(trail), frozenset(), AGAIN | shows)
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
     middles = _middles(trail, policy)
@@ -155,26 +175,36 @@ def _no_progress(trail: Trail, policy: Policy, *, quiet: bool) -> Tally:
                 forgiven.discard(call)
             else:
                 counts[call] = counts.get(call, 0) + 1
-    return Tally(counts, _last_results(trail), frozenset(forgiven), quiet=quiet)
+    return Tally(counts, _last_results(trail), frozenset(forgiven), AGAIN | shows)
 
 
 def _differ(calls: Sequence[int]) -> bool:
     return len(set(calls)) == len(calls)
 
 
-def _since_news(trail: Trail, policy: Policy, *, plain: bool) -> dict[int, int]:
-    """The counts of a trail in which nothing was nudged or summarised away: nothing before its last news matters to them.
-
-    plain: no call was made twice, so that every message is news but for notes and void results.
-    """
+def _of_once(trail: Trail, policy: Policy) -> dict[int, int]:
+    """`_since_news` of a trail in which no call was made twice: every message is news but for notes and void results."""
     counts: dict[int, int] = {}
-    firsts, fresh = ({}, {}) if plain else (first_made(trail), first_returned(trail))
+    for step in reversed(trail.steps):
+        news = False
+        for entry in step.calls:
+            if judged(policy, entry):
+                counts[entry.call] = 1
+            news = news or not (entry.flags & VOID or is_bookkeeping(policy, entry.name))
+        if news:
+            break
+    return counts
+
+
+def _since_news(trail: Trail, policy: Policy) -> dict[int, int]:
+    """The counts of a trail in which nothing was nudged or summarised away: nothing before its last news matters to them."""
+    counts: dict[int, int] = {}
+    firsts, fresh = first_made(trail), first_returned(trail)
     for at in range(len(trail.steps) - 1, -1, -1):
         step = trail.steps[at]
         for call in _distinct(step, policy):
             counts[call] = counts.get(call, 0) + 1
-        new = step.calls if plain else _new(step, at, firsts, fresh)
-        if any([not entry.void and not is_bookkeeping(policy, entry.name) for entry in new]):
+        if any([not entry.void and not is_bookkeeping(policy, entry.name) for entry in _new(step, at, firsts, fresh)]):
             break
     return counts
 
@@ -227,7 +257,7 @@ def _learn(step: Step, results: dict[int, set[int]], policy: Policy) -> set[int]
 
 def _middle(policy: Policy, tool: str) -> int:
     """Where news from other calls takes a nudged call back to: halfway between nudge and stop, never to the start."""
-    ladder = policy.ladder(Reason.REPEATED_CALL, tool)
+    ladder = policy.ladder(_REPEATED_CALL, tool)
     if ladder is None or ladder.nudge_at is None or ladder.stop_at is None:
         return 1
     return (ladder.nudge_at + ladder.stop_at) // 2

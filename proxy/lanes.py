@@ -384,8 +384,11 @@ def unheard(record: Record, history: History, asker: Asker) -> int:
     """How many empty answers this very history was given already, to a client that does not keep them."""
     if not asker.named or asker.retry:
         return 0
+    empty = [given for given in record.given if given.empty]
+    if not empty:  # nearly always
+        return 0
     mark = asked_mark(history, asker)
-    return sum(given.same == mark and given.empty and given.ended <= asker.began for given in record.given)
+    return sum([given.same == mark and given.ended <= asker.began for given in empty])
 
 
 def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:

@@ -61,6 +61,7 @@ class Unpriced(StrEnum):
 
 
 NEVER = 1 << 30  # repeats
+RELAPSE_STOPS_AT = 3  # the second repeat of a call that stopped an earlier run
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,12 @@ class Ladder:
 
     nudge_at: int | None
     stop_at: int | None
+    least: int = field(init=False, repr=False, compare=False)
+    """The lower of its rungs; beyond any count without one."""
 
-    @property
-    def least(self) -> int:
-        """The lower of its rungs; beyond any count without one."""
-        return min([rung for rung in (self.nudge_at, self.stop_at) if rung is not None], default=NEVER)
+    def __post_init__(self) -> None:
+        rungs = [rung for rung in (self.nudge_at, self.stop_at) if rung is not None]
+        object.__setattr__(self, "least", min(rungs, default=NEVER))
 
     def as_patient_as(self, other: "Ladder") -> "Ladder":
         """With the same nudge, and a stop no earlier than the other's."""
@@ -143,7 +145,8 @@ DEFAULT_FINISH_TOOLS = ("finish_exploration", "attempt_completion", "final_answe
 class Policy:
     """Everything that may differ between two requests' rules. A detector that is off has no entry in `ladders`.
 
-    changing_nudge_at: the second rung of `poll`, for calls in a row with changing results.
+    changing_nudge_at: the second rung of `poll`, for calls in a row with changing results. least_stop: the lowest stop rung that any
+    repeated call can have; `NEVER` when none has one.
     """
 
     mode: Mode = Mode.ENFORCE
@@ -161,6 +164,13 @@ class Policy:
     stages: dict[str, Expectation] = field(default_factory=dict)
     budgets: Budgets = Budgets()
     unpriced: Unpriced = Unpriced.ALLOW
+    least_stop: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        ladder = self.ladders.get(Reason.REPEATED_CALL)
+        rungs = [] if ladder is None else [ladder.stop_at, *(rule.stop_at for rule in self.tools.values() if rule.sets_stop)]
+        known = [rung for rung in rungs if rung is not None]
+        object.__setattr__(self, "least_stop", min(RELAPSE_STOPS_AT, *known) if known else NEVER)
 
     def stage(self, name: str | None) -> Expectation | None:
         """What the stage of that name expects of an answer. Raises `BadRequest` for one that is not configured."""

@@ -23,7 +23,8 @@ class Joined(msgspec.Struct):
     kept: what the record kept then of the calls of each message, from `first` on: lists that are never changed, so that requests of other
     callers may write into the record before the next of this one; steps: what that made of them; unseen: calls among them without a
     result, each with its message. older: steps of the messages before, which the record has dropped: of their results nothing is known,
-    but for what was found out again when their calls came back (found).
+    but for what was found out again when their calls came back (found). lately: what was seen in the newest of them, for whoever looks at
+    the steps; it knows the type.
     """
 
     first: int
@@ -32,6 +33,7 @@ class Joined(msgspec.Struct):
     unseen: list[tuple[int, int]]
     older: list[Step]
     found: dict[int, Node]
+    lately: object = None
 
 
 def kept_step(record: Record, node: Node) -> Step:
@@ -75,7 +77,7 @@ def _joined(messages: Messages) -> Joined:
         before, messages.joined.before = messages.joined.before, None
         if isinstance(before, Joined):
             begun = messages.begun
-            known = Joined(before.first, before.kept, before.steps, before.unseen, before.older[:begun], before.found.copy())
+            known = Joined(before.first, before.kept, before.steps, before.unseen, before.older[:begun], before.found.copy(), before.lately)
             if begun < before.first + len(before.kept):  # its newest messages are not those of this history
                 kept = max(begun - before.first, 0)
                 known.kept, known.steps = before.kept[:kept], before.steps[:kept]

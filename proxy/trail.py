@@ -291,7 +291,10 @@ class Trail(msgspec.Struct, frozen=True, gc=False):
 
         What was summarised away counts until the next message comes: a loop is not left by forgetting it.
         """
-        for step in reversed(self.steps):
+        steps = self.steps
+        if steps and (newest := steps[-1].calls):  # nearly always
+            return newest
+        for step in reversed(steps):
             if step.calls or not step.after_compaction:
                 return step.calls
         return self.latest

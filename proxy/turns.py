@@ -14,7 +14,7 @@ from proxy.fingerprint import Fingerprints, normal_text
 from proxy.markup import leaked
 from proxy.models import Request, ToolCall, text_of
 from proxy.state import Lane
-from proxy.trail import History, from_person
+from proxy.trail import History, Messages, from_person
 
 MOST = 24  # answers that are looked back at
 _AT_LIMIT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "MAX_TOKENS"})
@@ -123,22 +123,27 @@ def newest(request: Request, history: History, lane: Lane, run: int, prints: Fin
     They reach back to the first answer after which a person said something, unless it is what is said after each of them; none where
     a person has just spoken, so that the run that begins there is a new one.
     """
-    messages, last = history.messages, len(history.messages) - 1
-    if last < lane.rested or run > last:
+    messages = history.messages
+    last = len(messages.made) - 1
+    if last < lane.rested or run > last or _acts(messages, last, lane):
         return []
+    return _as_far_back(request, history, lane, run, prints)
+
+
+def _as_far_back(request: Request, history: History, lane: Lane, run: int, prints: Fingerprints) -> list[Turn]:
+    messages = history.messages
+    last, remembered = len(messages.made) - 1, len(messages.earlier)
     turns: list[Turn] = []
     tools: frozenset[str] | None = None
     usual: tuple[int, ...] = ()
     for at in range(last, max(last - MOST, lane.rested - 1, -1), -1):
-        if at < history.remembered:
+        if at < remembered:
             turn = _remembered(history, at, lane, run, prints)
             if turn is None:
                 break
             turns.append(turn)
             continue
-        made = messages.made[at]
-        cut = messages.answers[at] in lane.shortened or any(_is_broken(call) for call in made)
-        if made and not cut:
+        if _acts(messages, at, lane):
             break
         said = _said_after(request, history, at, prints)
         if said and not usual and any(said == _said_after(request, history, before, prints) for before in range(max(at - MOST, 0), at)):
@@ -146,8 +151,16 @@ def newest(request: Request, history: History, lane: Lane, run: int, prints: Fin
         if said and said != usual:
             break
         tools = known_tools(request, history) if tools is None else tools
+        made = messages.made[at]
+        cut = bool(made) or messages.answers[at] in lane.shortened
         turns.append(turn_of(text_of(request.items[messages[at].item].content), made, tools, prints, cut=cut))
     return turns[::-1]
+
+
+def _acts(messages: Messages, at: int, lane: Lane) -> bool:
+    """Whether an answer made calls that can be carried out: none was cut short."""
+    made = messages.made[at]
+    return bool(made) and messages.answers[at] not in lane.shortened and not any([_is_broken(call) for call in made])
 
 
 def _remembered(history: History, at: int, lane: Lane, run: int, prints: Fingerprints) -> Turn | None:

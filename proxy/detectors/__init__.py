@@ -7,7 +7,7 @@ is the order in which findings of equal weight are acted on.
 from collections.abc import Sequence
 from typing import Protocol
 
-from proxy.counting import Tally
+from proxy.counting import ABREAST, Tally
 from proxy.detectors.cycle import Cycle
 from proxy.detectors.empty_output import EmptyOutput
 from proxy.detectors.parallel_repeat import ParallelRepeat
@@ -30,11 +30,11 @@ from proxy.turns import Turn
 class Detector(Protocol):
     """Pure; `tally` is the count of `trail` under `policy`, made once for all detectors.
 
-    calm: it may find something in a trail in which no call came back and nothing failed, too (`Tally.calm`).
+    needs: what has to be there, as bits of `counting`, for it to find anything: with none of it, it is not asked.
     """
 
     reason: Reason
-    calm: bool
+    needs: int
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         """What the newest message of the trail, its results known, completes."""
@@ -60,6 +60,33 @@ DETECTORS: tuple[Detector, ...] = (
     RepeatedOutput(),
     Poll(),
 )
+
+
+def seen(trail: Trail, tally: Tally, policy: Policy) -> list[Finding]:
+    """What the newest message of the trail, its results known, completes."""
+    asked = _asked(tally, policy, len(trail.newest))
+    return [finding for detector in asked for finding in detector.seen(trail, tally, policy)]
+
+
+def coming(trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> list[Finding]:
+    """What a message about to be delivered, with these calls, would complete."""
+    return [finding for detector in _asked(tally, policy, len(calls)) for finding in detector.coming(trail, tally, calls, policy)]
+
+
+def may_come(tally: Tally, policy: Policy, calls: int) -> bool:
+    """Whether a message of so many calls could complete anything."""
+    return bool(_asked(tally, policy, calls))
+
+
+def armed(trail: Trail, tally: Tally, policy: Policy) -> bool:
+    """Whether one more message could reach a stop rung."""
+    return any([detector.armed(trail, tally, policy) for detector in _asked(tally, policy, 1)])
+
+
+def _asked(tally: Tally, policy: Policy, calls: int) -> Sequence[Detector]:
+    """Those with a ladder under the policy that may find something, in the order of the table. calls: of the message looked at."""
+    there = tally.shows | ABREAST if calls > 1 else tally.shows
+    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders] if there else ()
 
 
 class TextDetector(Protocol):
@@ -97,11 +124,3 @@ def _text_finding(reason: Reason, count: int, last: Turn, policy: Policy) -> Fin
     if ladder is None or not count:
         return None
     return Finding(reason, last.tool, count, ladder.nudge_at, ladder.stop_at, frozenset({1 + list(Reason).index(reason)}))
-
-
-_CALM = tuple([detector for detector in DETECTORS if detector.calm])
-
-
-def active(policy: Policy, tally: Tally) -> list[Detector]:
-    """Those with a ladder under the policy that may find something, in the order of the table."""
-    return [detector for detector in (_CALM if tally.calm else DETECTORS) if detector.reason in policy.ladders]

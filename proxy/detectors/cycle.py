@@ -7,7 +7,7 @@ in between shows what it showed before, the steps led nowhere.
 
 from collections.abc import Collection, Sequence
 
-from proxy.counting import Tally, judged
+from proxy.counting import AGAIN, Tally, judged
 from proxy.models import Finding, Reason
 from proxy.policy import Ladder, Policy
 from proxy.progress import rests, waits
@@ -22,10 +22,10 @@ class Cycle:
     """Periods of 2 to `LONGEST` messages that hold at least two different calls."""
 
     reason = Reason.CYCLE
-    calm = False
+    needs = AGAIN
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        places = _places(trail, policy) if trail.newest and not tally.plain else []
+        places = _places(trail, policy) if trail.newest else []
         for period in range(2, LONGEST + 1) if places else ():
             rounds = (_matching(places, period) + period) // period
             finding = self._finding(places, period, rounds, trail, policy)
@@ -34,7 +34,7 @@ class Cycle:
         return []
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        places = [] if tally.plain else _places(trail, policy)
+        places = _places(trail, policy)
         coming = {entry.call for entry in calls if judged(policy, entry)}
         for period in range(2, LONGEST + 1):
             if len(places) >= period and coming and coming == {call for call, _ in places[-period]}:
@@ -44,8 +44,6 @@ class Cycle:
         return []
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.plain:
-            return False
         places = _places(trail, policy)
         findings = (self._finding(places, p, self._next_rounds(places, p), trail, policy) for p in range(2, LONGEST + 1))
         return any(finding is not None and finding.stops for finding in findings)

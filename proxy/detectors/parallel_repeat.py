@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import Tally, judged
+from proxy.counting import ABREAST, Tally, judged
 from proxy.models import Finding, Reason
 from proxy.policy import Policy
 from proxy.trail import Entry, Trail
@@ -13,7 +13,7 @@ class ParallelRepeat:
     """The largest number of equal calls in one message. The stop rung cuts the message there; it does not look at other messages."""
 
     reason = Reason.PARALLEL_REPEAT
-    calm = True
+    needs = ABREAST
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
         findings = self._findings(trail.steps[-1].calls if trail.steps else (), policy)

@@ -10,7 +10,7 @@ right, so that it is told once and never stopped.
 
 from collections.abc import Sequence
 
-from proxy.counting import Tally, coming_counts, judged, next_count
+from proxy.counting import AGAIN, Tally, coming_counts, judged, next_count
 from proxy.models import Finding, Reason
 from proxy.policy import Ladder, Policy
 from proxy.progress import Pauses, answered
@@ -21,11 +21,9 @@ class Poll:
     """Counts what `counting` counts, for waiting calls; and the same call in a row with changing results."""
 
     reason = Reason.POLL
-    calm = False
+    needs = AGAIN
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.plain:
-            return []
         counts = {entry.call: tally.counts.get(entry.call, 0) for entry in trail.newest}
         found = [finding for finding in self._waiting(trail, policy, trail.newest, counts) if finding.nudges or finding.stops]
         return found or self._changing(trail, policy)
@@ -39,8 +37,6 @@ class Poll:
         return [finding for finding in found if finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.plain:
-            return False
         least = min([rule.stop_at for rule in policy.tools.values() if rule.stop_at is not None], default=None)
         usual = policy.ladders[self.reason].stop_at
         rungs = [rung for rung in (least, usual) if rung is not None]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.counting import Tally, coming_counts, judged, ladder_of, least_stop, next_count
+from proxy.counting import AGAIN, AT_ONCE, Tally, coming_counts, judged, ladder_of, next_count
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, WAITING
 from proxy.policy import Ladder, Policy
@@ -19,11 +19,9 @@ class RepeatedCall:
     """Counts what `counting` counts, for the calls of the newest message."""
 
     reason = Reason.REPEATED_CALL
-    calm = True
+    needs = AGAIN | AT_ONCE
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.plain:
-            return []
         newest = trail.newest
         return self._findings(trail, tally, policy, newest, {entry.call: tally.counts.get(entry.call, 0) for entry in newest})
 
@@ -36,8 +34,8 @@ class RepeatedCall:
         return self._findings(trail, tally, policy, [_as_known(entry, known) for entry in calls], counts)
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        least = least_stop(policy)
-        near = {call for call, count in tally.counts.items() if least is not None and count + 1 >= least}
+        least = policy.least_stop
+        near = {call for call, count in tally.counts.items() if count + 1 >= least}
         if not near:
             return False
         known = {entry.call: entry for step in trail.steps for entry in step.calls if entry.call in near}

@@ -7,7 +7,7 @@ between; a tool that succeeded in between; other complaints. Looking at things i
 
 from collections.abc import Sequence
 
-from proxy.counting import LATELY, Tally, first_made, judged
+from proxy.counting import AMISS, LATELY, Tally, first_made, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import FAILED
 from proxy.policy import Policy
@@ -19,18 +19,14 @@ class RepeatedError:
     """Messages with that complaint since the tool's last success and the last new change to the world."""
 
     reason = Reason.REPEATED_ERROR
-    calm = False
+    needs = AMISS
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         failed = {(entry.name, entry.error): entry for entry in trail.newest if entry.flags & FAILED and judged(policy, entry)}
         found = [self._finding(trail, policy, entry, []) for entry in closely(failed.values())]
         return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         found = []
         for before in _last_failures(trail):
             again = [entry for entry in closely(calls) if judged(policy, entry) and alike(policy, trail, entry, before)]
@@ -38,8 +34,6 @@ class RepeatedError:
         return [finding for finding in found if finding is not None and finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.quiet:
-            return False
         found = [self._finding(trail, policy, entry, [entry]) for entry in _last_failures(trail) if judged(policy, entry)]
         return any(finding is not None and finding.stops for finding in found)
 

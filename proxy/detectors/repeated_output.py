@@ -16,7 +16,7 @@ brings something new or changes the world.
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import LATELY, Tally, first_made, judged
+from proxy.counting import AMISS, LATELY, Tally, first_made, judged
 from proxy.effects import Deed, Effect, essence, message, speaks, subject
 from proxy.fingerprint import UNSEEN
 from proxy.models import Finding, Reason
@@ -30,26 +30,20 @@ class RepeatedOutput:
     """Messages with that output since the last that told something new."""
 
     reason = Reason.REPEATED_OUTPUT
-    calm = False
+    needs = AMISS
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         often = _often(trail, policy.ladders[self.reason].least)
         samples = {_key(entry): entry for entry in trail.newest if _key(entry) in often and _counts(policy, entry)}
         found = [self._finding(trail, policy, entry, []) for entry in closely(samples.values())]
         return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         names = {entry.name for entry in calls}
         found = [self._finding(trail, policy, entry, closely(calls)) for entry in self._last_ones(trail, policy) if entry.name in names]
         return [finding for finding in found if finding is not None and finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.quiet:
-            return False
         found = [self._finding(trail, policy, entry, [entry]) for entry in self._last_ones(trail, policy)]
         return any(finding is not None and finding.stops for finding in found)
 

@@ -10,7 +10,7 @@ wait. Where the agent waits in between, the ladder is the one for waiting.
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import Tally, first_made, first_returned, is_bookkeeping, judged
+from proxy.counting import AGAIN, Tally, first_made, first_returned, is_bookkeeping, judged
 from proxy.models import Finding, Reason
 from proxy.outcomes import VOID
 from proxy.policy import Policy
@@ -24,21 +24,19 @@ class ScatteredCall:
     """Occurrences within the window, each followed by something else before the next."""
 
     reason = Reason.SCATTERED_CALL
-    calm = False
+    needs = AGAIN
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        found = [] if tally.plain else self._findings(trail, policy, trail.newest, coming=False)
+        found = self._findings(trail, policy, trail.newest, coming=False)
         return [finding for finding in found if finding.nudges or finding.stops]
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        if tally.plain:
-            return []
         made = {entry.call for entry in calls}
         again = [entry for entry in _last_of_each(trail) if entry.call in made]
         return [finding for finding in self._findings(trail, policy, again, coming=True) if finding.stops]
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        return not tally.plain and any(finding.stops for finding in self._findings(trail, policy, _last_of_each(trail), coming=True))
+        return any(finding.stops for finding in self._findings(trail, policy, _last_of_each(trail), coming=True))
 
     def _findings(self, trail: Trail, policy: Policy, entries: Sequence[Entry], *, coming: bool) -> list[Finding]:
         """coming: each of these calls is made once more than the trail shows."""

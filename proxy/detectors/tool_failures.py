@@ -8,7 +8,7 @@ call about to be made counts only if it has to be expected to fail too: it may b
 from collections import Counter
 from collections.abc import Sequence
 
-from proxy.counting import Tally
+from proxy.counting import AMISS, Tally
 from proxy.effects import subject
 from proxy.models import Finding, Reason
 from proxy.outcomes import BRIEF, EXITED, FAILED
@@ -23,11 +23,9 @@ class ToolFailures:
     """Messages in a row all of whose calls failed. Where most try something else and hear something else, the ladder is that of waiting."""
 
     reason = Reason.TOOL_FAILURES
-    calm = False
+    needs = AMISS
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         newest = worldly(policy, trail.newest)
         if not newest or not all(map(_failed, newest)):
             return []
@@ -35,8 +33,6 @@ class ToolFailures:
         return [finding] if finding.nudges or finding.stops else []
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         if not self.armed(trail, tally, policy):
             return []
         steps = _streak(trail, policy)
@@ -48,8 +44,6 @@ class ToolFailures:
         return [finding] if finding.stops else []
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.quiet:
-            return False
         stop_at = policy.ladders[self.reason].stop_at
         return stop_at is not None and len(_streak(trail, policy)) + 1 >= stop_at
 

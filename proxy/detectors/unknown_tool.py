@@ -8,7 +8,7 @@ kept on until a person reset it).
 
 from collections.abc import Sequence
 
-from proxy.counting import Tally
+from proxy.counting import AMISS, Tally
 from proxy.models import Finding, Reason
 from proxy.outcomes import FAILED
 from proxy.policy import Policy
@@ -20,11 +20,9 @@ class UnknownTool:
     """Messages in a row with a call to a tool that is not there."""
 
     reason = Reason.UNKNOWN_TOOL
-    calm = False
+    needs = AMISS
 
     def seen(self, trail: Trail, tally: Tally, policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         offered = trail.offer.names
         newest = [entry for entry in trail.newest if entry.name not in offered]
         if not offered or not newest or not any(_missing(entry, offered) for entry in worldly(policy, newest)):
@@ -32,15 +30,11 @@ class UnknownTool:
         return self._findings(trail, policy, [])
 
     def coming(self, trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> Sequence[Finding]:
-        if tally.quiet:
-            return []
         offered = trail.offer.names
         unknown = [entry for entry in calls if entry.name not in offered] if offered else []
         return self._findings(trail, policy, worldly(policy, unknown)) if unknown else []
 
     def armed(self, trail: Trail, tally: Tally, policy: Policy) -> bool:
-        if tally.quiet:
-            return False
         stop_at = policy.ladders[self.reason].stop_at
         return bool(trail.offer.names) and stop_at is not None and len(_streak(trail, policy)) + 1 >= stop_at
 

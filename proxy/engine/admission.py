@@ -6,8 +6,8 @@ import msgspec
 
 from proxy.budgets import Spending
 from proxy.chains import standing, unanswered
-from proxy.counting import Tally, ladder_of, tally
-from proxy.detectors import active, texts_armed, texts_seen
+from proxy.counting import AGAIN, Lately, Tally, ladder_of, tally
+from proxy.detectors import armed, seen, texts_armed, texts_seen
 from proxy.engine.case import Admission, Case, Flaw, Serve
 from proxy.events import FindingSeen
 from proxy.finishing import closing_tool
@@ -17,21 +17,25 @@ from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert
 from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, why_above, why_sender, wrap_up_instruction
 from proxy.policy import Mode, OnStop, Policy
 from proxy.state import LOST, Nudge, Record, Stop, noticed_mark
-from proxy.trail import History, Trail
+from proxy.steps import Joined
+from proxy.trail import History, Messages, Trail
 from proxy.turns import Turn
 
 SUB_AGENT_STOPS = 3  # stopped sub-agent lanes that stop the session's main lane
 ERROR_LADDER = (400, 401, 404)
 NOT_NOW = 429  # clients send the request again; of a run that is over, many would for ever
 REPEAT_SHOWN_FROM = 3  # the second repeat
+_OBSERVE, _FORWARD, _FINAL = Mode.OBSERVE, Serve.FORWARD, Serve.FINAL  # looking a member up costs more than comparing
+_NO_EDITS = Edits()
 
 
 def admit(case: Case, spending: Spending) -> Admission:
     """Decides on a request. Budgets speak first, then a stop that stands, its own or one above it, then what the trail shows."""
     policy, place = case.policy, case.place
-    counts = tally(place.trail, policy)
-    plan = Admission(repeat=_repeat(place.trail, counts, policy), counts=counts, status=_error_status(case))
-    if policy.mode is Mode.OBSERVE:
+    lane, trail = place.lane, place.trail
+    counts = tally(trail, policy, _lately(case.history.messages))
+    plan = Admission(repeat=_repeat(trail, counts, policy), counts=counts, status=_error_status(case))
+    if policy.mode is _OBSERVE:
         return _observed(plan, case, counts, spending)
     if spending.refused is not None:
         return _refused(plan, spending.refused)
@@ -39,9 +43,9 @@ def admit(case: Case, spending: Spending) -> Admission:
         plan.serve = Serve.LOCAL
         plan.stop_from_above(spending.above, why_above(spending.above))
         return plan
-    if place.current and place.lane.stop is not None:
-        return _still_stopped(plan, place.lane.stop)
-    sender = stopped_above(case.record, place.lane, case.asker.pardon)
+    if place.current and lane.stop is not None:
+        return _still_stopped(plan, lane.stop)
+    sender = stopped_above(case.record, lane, case.asker.pardon) if lane.sent_by else None
     if sender is not None:
         plan.serve = Serve.LOCAL
         plan.stop_from_above(sender.reason, why_sender(sender.reason))
@@ -49,17 +53,26 @@ def admit(case: Case, spending: Spending) -> Admission:
         return plan
     turns = case.turns()
     plan = _weigh(plan, case, counts, turns, spending)
-    plan.armed = plan.serve is Serve.FORWARD and (
-        any([detector.armed(place.trail, counts, policy) for detector in active(policy, counts)]) or texts_armed(turns, policy)
-    )
+    if plan.serve is _FORWARD:
+        plan.armed = armed(trail, counts, policy) or texts_armed(turns, policy)
     plan.edits = edits_of(plan, case, attempt=0)
     return plan
+
+
+def _lately(messages: Messages) -> Lately:
+    """What goes along with the steps of a history that grows."""
+    joined = messages.joined.own
+    assert isinstance(joined, Joined)  # since the trail was read
+    lately = joined.lately
+    if not isinstance(lately, Lately):
+        lately = joined.lately = Lately()
+    return lately
 
 
 def _error_status(case: Case) -> int:
     """Of an error that ends the run. Who asks the very same again after it may retry on 400 and end on another: 401, then 404."""
     refused = case.place.lane.refused
-    if case.asker.client.ends_on_400 or not refused or refused[0] != case.history.same:
+    if not refused or refused[0] != case.history.same or case.asker.client.ends_on_400:
         return ERROR_LADDER[0]
     return ERROR_LADDER[min(refused[1], len(ERROR_LADDER) - 1)]
 
@@ -80,7 +93,7 @@ def _weigh(plan: Admission, case: Case, counts: Tally, turns: Sequence[Turn], sp
     _look(plan, case, counts, turns)
     if spending.last is not None and plan.action is not Action.STOP and _can_conclude(case.request, case.policy):
         return _last_step(plan, spending.last)
-    if plan.serve is Serve.FORWARD and plan.nudge is None:
+    if spending.nearly and plan.serve is _FORWARD and plan.nudge is None:
         _warn(plan, case, spending.nearly)
     return plan
 
@@ -122,8 +135,9 @@ def _can_conclude(request: Request, policy: Policy) -> bool:
 def _look(plan: Admission, case: Case, counts: Tally, turns: Sequence[Turn]) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
     place, policy = case.place, case.policy
-    findings = [f for detector in active(policy, counts) for f in detector.seen(place.trail, counts, policy)]
-    findings += texts_seen(turns, policy)
+    findings = seen(place.trail, counts, policy)
+    if turns:
+        findings += texts_seen(turns, policy)
     if not findings and case.record.stopped < SUB_AGENT_STOPS:
         return
     given = place.nudges()
@@ -206,8 +220,9 @@ def _note(
 
 
 def _repeat(trail: Trail, counts: Tally, policy: Policy) -> str | None:
-    newest = trail.newest
-    most = max(newest, key=lambda entry: counts.counts.get(entry.call, 0), default=None)
+    if not counts.shows & AGAIN:
+        return None
+    most = max(trail.newest, key=lambda entry: counts.counts.get(entry.call, 0), default=None)
     if most is None or counts.counts.get(most.call, 0) < REPEAT_SHOWN_FROM:
         return None
     ladder = ladder_of(policy, trail, counts, most.call, most.name)
@@ -222,6 +237,8 @@ def edits_of(plan: Admission, case: Case, *, attempt: int, withheld: Sequence[To
     """
     request, history, policy, lane = case.request, case.history, case.policy, case.place.lane
     new = plan.nudge or plan.warning
+    if new is None and not lane.nudges and plan.serve is not _FINAL and request.goes_on_from is None:
+        return _NO_EDITS  # nearly always
     nudges = [*lane.nudges, new] if policy.nudge.keep else [new]
     inserts: list[Insert] = []
     for nudge in nudges:
@@ -235,8 +252,8 @@ def edits_of(plan: Admission, case: Case, *, attempt: int, withheld: Sequence[To
         item = nudge.item if nudge.message < 0 else history.messages[nudge.message].last_item
         inserts.append(Insert(item, nudge_text(nudge, request, history, policy)))
     kept = standing(case.record, request, case.prints)
-    moved = Edits() if kept is None else Edits(go_on_from=kept.go_on_from, owed=tuple(kept.owed), owed_text=NOT_EXECUTED)
-    if plan.serve is not Serve.FINAL:
+    moved = _NO_EDITS if kept is None else Edits(go_on_from=kept.go_on_from, owed=tuple(kept.owed), owed_text=NOT_EXECUTED)
+    if plan.serve is not _FINAL:
         return msgspec.structs.replace(moved, inserts=tuple(inserts))
     instruction = wrap_up_instruction(plan.cause, attempt)
     if request.conversation and attempt:

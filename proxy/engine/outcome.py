@@ -10,52 +10,72 @@ from proxy.fingerprint import UNSEEN
 from proxy.lanes import Place, asked_mark, tail_marks
 from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
-from proxy.state import LOST, Given, Nudge, Record, Relapse, Stop, is_sub_agent, name_index, noticed_mark
+from proxy.state import LOST, Given, Lane, Nudge, Record, Relapse, Stop, is_sub_agent, name_index, noticed_mark
 from proxy.trail import answer_identity
 from proxy.turns import cut_at_limit, goes_on, is_under_way, known_tools, said_mark, turn_of
 
 _GIVEN_CALLS = 32  # calls of one answer that are remembered as made
+_ENFORCE, _SESSION = Mode.ENFORCE, Scope.SESSION  # looking a member up costs more than comparing
 
 
 def conclude(case: Case, result: Result) -> NudgeEnded | None:
     """Writes what came of an exchange into the record. Running it on a record that already knows changes nothing twice."""
     record, place, policy = case.record, case.place, case.policy
     lane = place.lane
-    given = [*place.nudges(), *([] if result.nudge is None else [result.nudge])]
-    told = policy.mode is Mode.ENFORCE and not any(nudge.held for nudge in given)
-    was_open = lane.open
+    given = place.nudges() if lane.nudges else []
+    if result.nudge is not None:
+        given.append(result.nudge)
+    enforces, was_open, full = policy.mode is _ENFORCE, lane.open, result.full
     said = result.nudge or result.warning
-    arrived = said is not None and (result.full or policy.nudge.keep)  # one that is kept is said again in the next try
-    if said is not None and arrived and all(nudge.mark != said.mark for nudge in lane.nudges):
-        kept = [n for n in lane.nudges if not (n.message == LOST and n.run == said.run and set(n.calls) & set(said.calls))]
-        lane.nudges = [*kept, said]
-        if said.budget is not None:
-            record.noticed.append(noticed_mark(said.budget))
-    lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
+    arrived = said is not None and (full or policy.nudge.keep)  # one that is kept is said again in the next try
+    if said is not None and arrived:
+        _write_nudge(record, lane, said)
+    if result.dropped:
+        lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
     ended: NudgeOutcome | None = None
     if result.stop is not None and place.current:
         ended = _write_stop(record, place, result.stop)
-    stands = policy.mode is Mode.ENFORCE and place.current and lane.stop is not None
-    lane.cut = not result.full or result.blocked or stands
+    stands = enforces and place.current and lane.stop is not None
+    lane.cut = not full or result.blocked or stands
     lane.tail = tail_marks(case.request, case.history, case.prints) if lane.cut else []
-    if result.blocked:
-        again = lane.refused[:1] == [case.history.same]
-        lane.refused = [case.history.same, lane.refused[1] + 1 if again else 1]
-    elif result.full:
-        lane.refused = []
-    if result.full and result.answered and not case.summarises:  # the run goes on after its summary
+    if result.blocked or lane.refused:
+        lane.refused = _refused(lane.refused, result, case.history.same)
+    if full and result.answered and not case.summarises:  # the run goes on after its summary
         lane.open = bool(result.calls) or (result.said is not None and goes_on(result.said.finish))
-        if lane.stop is None and _ends(case, result, given, was_open=was_open):
+        if given and lane.stop is None and _ends(case, result, given, was_open=was_open):
             ended = NudgeOutcome.RECOVERED if result.own else NudgeOutcome.STOPPED
-    if result.full and result.said is not None and cut_at_limit(result.said.finish):
-        answer = answer_identity(result.said.text, result.said.calls, case.prints)
-        lane.shortened = [*(known for known in lane.shortened if known != answer), answer]
     _give(case, result)
-    if result.given is not None and result.full:
-        choice = result.given.choice
-        text = 0 if is_under_way(choice.finish) else said_mark(choice.text, case.prints)
-        remember(record, case.request, case.history, case.prints, result.given, text)
-    return NudgeEnded(ended, told) if given and ended is not None else None
+    if full:
+        _keep_answer(case, result)
+    if not given or ended is None:
+        return None
+    return NudgeEnded(ended, enforces and not any([nudge.held for nudge in given]))
+
+
+def _refused(refused: list[int], result: Result, same: int) -> list[int]:
+    if not result.blocked:
+        return [] if result.full else refused
+    return [same, refused[1] + 1] if refused[:1] == [same] else [same, 1]
+
+
+def _keep_answer(case: Case, result: Result) -> None:
+    """What no history says of an answer: that it was cut at the output limit; all of it, where only the upstream keeps it."""
+    lane, said, given, prints = case.place.lane, result.said, result.given, case.prints
+    if said is not None and cut_at_limit(said.finish):
+        answer = answer_identity(said.text, said.calls, prints)
+        lane.shortened = [*(known for known in lane.shortened if known != answer), answer]
+    if given is not None:
+        text = 0 if is_under_way(given.choice.finish) else said_mark(given.choice.text, prints)
+        remember(case.record, case.request, case.history, prints, given, text)
+
+
+def _write_nudge(record: Record, lane: Lane, said: Nudge) -> None:
+    if any(nudge.mark == said.mark for nudge in lane.nudges):
+        return
+    kept = [n for n in lane.nudges if not (n.message == LOST and n.run == said.run and set(n.calls) & set(said.calls))]
+    lane.nudges = [*kept, said]
+    if said.budget is not None:
+        record.noticed.append(noticed_mark(said.budget))
 
 
 def _ends(case: Case, result: Result, given: Sequence[Nudge], *, was_open: bool) -> bool:
@@ -90,16 +110,17 @@ def _write_stop(record: Record, place: Place, stop: Stop) -> NudgeOutcome | None
 
 def _give(case: Case, result: Result) -> None:
     """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for marked retries of a success."""
-    record, asker, mark = case.record, case.asker, asked_mark(case.history, case.asker)
-    if not result.answered or (not asker.named and case.policy.scope is not Scope.SESSION):
+    record, asker = case.record, case.asker
+    if not result.answered or (not asker.named and case.policy.scope is not _SESSION):
         return
+    mark = asked_mark(case.history, asker)
     same = [given for given in record.given if given.same == mark]
-    failed = next((given for given in same if given.cut), None)
+    failed = next((given for given in same if given.cut), None) if same else None
     if not result.full:
         if failed is None and not asker.retry:
             record.given.append(Given(mark, result.ended, [], [], cut=True))
         return
-    if (asker.retry and failed is None) or any(not given.cut and given.ended > asker.began for given in same):
+    if (asker.retry and failed is None) or any([not given.cut and given.ended > asker.began for given in same]):
         return
     if failed is not None:
         record.given.remove(failed)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proxy.counting import Tally, tally
-from proxy.detectors import active, texts_seen
+from proxy.detectors import coming, may_come, texts_seen
 from proxy.engine.case import Case, Verdict, stop_of
 from proxy.engine.flaw import flaw_of
 from proxy.events import FindingSeen
@@ -15,6 +15,8 @@ from proxy.outcomes import FAILED
 from proxy.policy import Mode, Policy
 from proxy.trail import Entry, Trail
 from proxy.turns import cut_at_limit, known_tools, turn_of
+
+_NOTHING = Verdict()  # to object to
 
 
 def runaway(policy: Policy, begun: dict[str, int], *, coming: int = 0) -> bool:
@@ -30,10 +32,13 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
     ended = _judge_text(case, answer)
     if ended is not None:
         return ended
-    if not any(choice.calls for choice in answer.choices):
+    most = max([len(choice.calls) for choice in answer.choices], default=0)
+    if not most:
         return _judge_flaw(case, answer)
     place, policy, prints = case.place, case.policy, case.prints
     counts = counts or tally(place.trail, policy)
+    if not may_come(counts, policy, most):
+        return _NOTHING
     drop: set[tuple[int, int]] = set()
     first: Finding | None = None
     emptied = False
@@ -46,7 +51,7 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
         first = first or (stops[0] if lost else None)
         emptied = emptied or (bool(lost) and len(lost) == len(entries))
     if first is None:
-        return Verdict()
+        return _NOTHING
     seen = (FindingSeen(first.reason, Action.STOP),)
     repeated = place.current and bool(first.calls & set(place.lane.pruned))
     if emptied or repeated:
@@ -56,11 +61,13 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
 
 def _judge_text(case: Case, answer: Answer) -> Verdict | None:
     """The stop that an answer brings by what it says, or by saying nothing. Several choices are several answers: samples, not a loop."""
-    choice = answer.choices[0] if len(answer.choices) == 1 else None
-    if choice is None or not answer.complete:
+    if len(answer.choices) != 1 or not answer.complete:
         return None
+    choice = answer.choices[0]
     cut = cut_at_limit(choice.finish)
-    before = case.turns() if cut or not choice.calls else []
+    if choice.calls and not cut:
+        return None
+    before = case.turns()
     if not before:
         return None
     turn = turn_of(choice.text, choice.calls, known_tools(case.request, case.history), case.prints, cut=cut)
@@ -72,7 +79,7 @@ def _judge_flaw(case: Case, answer: Answer) -> Verdict:
     """What is wrong with a text; the second passage without end in a run ends the run."""
     flaw = flaw_of(case, answer)
     if flaw is None:
-        return Verdict()
+        return _NOTHING
     if not flaw.last:
         return Verdict(finding=flaw.finding, flaw=flaw)
     return Verdict(finding=flaw.finding, stop=stop_of(flaw.finding), seen=(FindingSeen(flaw.finding.reason, Action.STOP),), flaw=flaw)
@@ -88,8 +95,7 @@ def _coming(trail: Trail, choice: Choice, prints: Fingerprints, policy: Policy) 
 
 
 def _stops(trail: Trail, counts: Tally, entries: Sequence[Entry], policy: Policy) -> list[Finding]:
-    found = [f for detector in active(policy, counts) for f in detector.coming(trail, counts, entries, policy)]
-    return [finding for finding in found if finding.stops]
+    return [finding for finding in coming(trail, counts, entries, policy) if finding.stops]
 
 
 def _offending(finding: Finding, entries: Sequence[Entry], excused: frozenset[int]) -> list[int]:

@@ -1,8 +1,14 @@
 """How often a call was made without progress, in the shorthand of `tests.trails`."""
 
+import random
+import string
+
 import pytest
 
 from proxy.counting import (
+    AGAIN,
+    AMISS,
+    Lately,
     Tally,
     coming_counts,
     first_made,
@@ -10,7 +16,6 @@ from proxy.counting import (
     is_bookkeeping,
     judged,
     ladder_of,
-    least_stop,
     next_count,
     tally,
 )
@@ -215,27 +220,27 @@ def test_a_relapse_never_lengthens_a_ladder_or_makes_a_stop(rule: ToolRule) -> N
     assert ladder_of(policy, now, tally(now, policy), call("A"), "A") == Ladder(3, rule.stop_at)
 
 
-@pytest.mark.parametrize(
-    ("policy", "least"),
-    [
-        (STANDARD, 3),
-        (Policy(ladders={}), None),
-        (Policy(ladders={}, tools={"A": ToolRule(stop_at=2, sets_stop=True)}), None),
-        (Policy(ladders={Reason.REPEATED_CALL: Ladder(3, None)}), None),
-        (Policy(ladders={Reason.REPEATED_CALL: Ladder(3, None)}, tools={"A": ToolRule(stop_at=20, sets_stop=True)}), 3),
-        (Policy(tools={"A": ToolRule(stop_at=2, sets_stop=True)}), 2),
-        (Policy(tools={"A": ToolRule(exempt=True)}), 3),
-    ],
-)
-def test_the_least_stop_rung_of_any_call(policy: Policy, least: int | None) -> None:
-    """Below it nothing can be stopped; a call that stopped an earlier run may stop at 3 whatever its ladder."""
-    assert least_stop(policy) == least
-
-
 def test_an_empty_trail_has_an_empty_tally() -> None:
     """In every way of counting."""
     for policy in (STANDARD, CONSECUTIVE, CUMULATIVE):
-        assert tally(Trail(), policy) == Tally({}, {}, frozenset(), plain=policy is STANDARD, quiet=True)
+        assert tally(Trail(), policy) == Tally({}, {}, frozenset(), 0 if policy is STANDARD else AGAIN)
+
+
+def test_what_is_kept_from_trail_to_trail_says_what_a_look_at_all_of_it_would() -> None:
+    """Whether a trail goes on by a message or by several, stands still, or is another one: failures and outputs that come often."""
+    dice, shown = random.Random(7), []
+    marks = ["", "!", *[f"{number}{mark}" for number in range(60) for mark in ("", "", "!" if number < 3 else "")]]
+    for _ in range(30):
+        lately = Lately()
+        words = [letter + dice.choice(marks) for letter in string.ascii_letters]
+        at = 0
+        for by in dice.choices((0, 1, 1, 1, 1, 3, -30), k=60):
+            at = min(max(at + by, 0), len(words))
+            now = trail(" ".join(words[:at]))
+            shown.append(tally(now, STANDARD, lately).shows)
+            assert shown[-1] == tally(now, STANDARD).shows
+    assert set(shown) == {0, AMISS}
+    assert min(shown.count(0), shown.count(AMISS)) > len(shown) // 10
 
 
 def test_first_times() -> None:

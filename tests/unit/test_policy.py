@@ -7,6 +7,7 @@ from proxy.effects import Effect
 from proxy.models import Reason
 from proxy.policy import (
     DEFAULT_LADDERS,
+    NEVER,
     Budgets,
     Canonical,
     Counting,
@@ -137,3 +138,20 @@ def test_limits_of_tokens_and_money_by_layer() -> None:
     assert budgets({"tokens": {"input": 7, "output": 3}}, {"tokens": 9}) == Budgets(tokens=9, input=7, output=3)
     assert budgets({"tokens": {"input": 7, "output": 3}}, {"tokens": {"input": None, "total": 9}}) == Budgets(tokens=9, output=3)
     assert budgets({"tokens": {"input": 7, "total": 3}, "cost_usd": 5}, {"tokens": None, "cost_usd": None}) == Budgets()
+
+
+@pytest.mark.parametrize(
+    ("policy", "least"),
+    [
+        (Policy(), 3),
+        (Policy(ladders={}), NEVER),
+        (Policy(ladders={}, tools={"A": ToolRule(stop_at=2, sets_stop=True)}), NEVER),
+        (Policy(ladders={Reason.REPEATED_CALL: Ladder(3, None)}), NEVER),
+        (Policy(ladders={Reason.REPEATED_CALL: Ladder(3, None)}, tools={"A": ToolRule(stop_at=20, sets_stop=True)}), 3),
+        (Policy(tools={"A": ToolRule(stop_at=2, sets_stop=True)}), 2),
+        (Policy(tools={"A": ToolRule(exempt=True)}), 3),
+    ],
+)
+def test_the_least_stop_rung_of_any_call(policy: Policy, least: int) -> None:
+    """Below it nothing can be stopped; a call that stopped an earlier run may stop at 3 whatever its ladder."""
+    assert policy.least_stop == least
