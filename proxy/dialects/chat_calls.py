@@ -1,5 +1,6 @@
 """Tool calls as chat completions write them: whole in requests and answers, in fragments in a stream."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -55,12 +56,15 @@ def read_calls(tool_calls: bytes, function_call: bytes = b"") -> tuple[ToolCall,
         return ()
     try:
         # A history holds hundreds of calls and nearly all are like this: a third of the time of the general way below.
-        calls = [ToolCall(call.id or None, call.function.name, call.function.arguments) for call in _USUAL_CALLS.decode(tool_calls)]
+        calls = usual_calls(_USUAL_CALLS.decode(tool_calls))
     except UNREADABLE:
-        calls = [_whole_call(call) for call in CALLS.many(tool_calls)]
-    if present(function_call):
-        calls.append(_whole_call(WireCall(function=FUNCTION.one(function_call))))
-    return tuple(calls)
+        calls = tuple([_whole_call(call) for call in CALLS.many(tool_calls)])
+    return (*calls, _whole_call(WireCall(function=FUNCTION.one(function_call)))) if present(function_call) else calls
+
+
+def usual_calls(calls: Iterable[UsualCall]) -> tuple[ToolCall, ...]:
+    """Calls that are as the standard has them."""
+    return tuple([ToolCall(call.id or None, call.function.name, call.function.arguments) for call in calls])
 
 
 def _whole_call(call: WireCall) -> ToolCall:

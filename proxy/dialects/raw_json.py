@@ -14,7 +14,7 @@ T = TypeVar("T")
 Fields = dict[str, msgspec.Raw]
 
 UNREADABLE = (msgspec.DecodeError, RecursionError)
-_MOST_COUNTED = 2**53  # beyond it a double skips numbers
+MOST_COUNTED = 2**53  # beyond it a double skips numbers
 _BOM = b"\xef\xbb\xbf"
 FIELDS = Decoder(Fields)
 _ANY = Decoder(Any)
@@ -124,7 +124,7 @@ def present(raw: bytes) -> bool:
 def whole(value: object) -> int | None:
     """A count: an integer from 0 to 2**53, also when written as `2.0` or `"2"`; None for anything else."""
     if value is None or type(value) is int:  # nearly always, and soon told
-        return value if value is None or 0 <= value <= _MOST_COUNTED else None
+        return value if value is None or 0 <= value <= MOST_COUNTED else None
     match value:
         case float() if value.is_integer():
             number = int(value)
@@ -132,7 +132,7 @@ def whole(value: object) -> int | None:
             number = int(value)
         case _:
             return None
-    return number if 0 <= number <= _MOST_COUNTED else None
+    return number if 0 <= number <= MOST_COUNTED else None
 
 
 def flag(value: object) -> bool:

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.dialects.chat_answer import prune, read_answer
+from proxy.dialects.chat_answer import _read_any, prune, read_answer
 from proxy.models import Action, Answer, Choice, Notice, Reason, Usage
 
 NOTICE = Notice(action=Action.STOP, reason=Reason.REPEATED_CALL, message="[lastcall stop] ls was called again", scope="call")
@@ -130,3 +132,81 @@ def test_the_service_tier_stands_beside_the_usage() -> None:
     """In a whole answer and in a chunk; no text is no tier."""
     assert read_answer(b'{"choices": [], "usage": {"prompt_tokens": 1}, "service_tier": "priority"}').usage == Usage(1, 0, tier="priority")
     assert read_answer(b'{"choices": [], "usage": {"prompt_tokens": 1}, "service_tier": 7}').usage == Usage(1, 0)
+
+
+COUNT = st.one_of(st.none(), st.integers(-1, 9), st.sampled_from([2.0, "3", True, 2**53, 2**53 + 1, []]))
+TEXT = st.one_of(st.none(), st.sampled_from(["", "a", " ", "\n", 3, [{"type": "text", "text": "b"}]]))
+
+
+def some(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with any of these members."""
+    return st.fixed_dictionaries({}, optional=members)
+
+
+CALL = some(
+    id=TEXT,
+    function=some(name=TEXT, arguments=TEXT),
+    custom=st.none(),
+)
+MESSAGE = some(
+    content=TEXT,
+    refusal=TEXT,
+    reasoning=TEXT,
+    reasoning_content=TEXT,
+    tool_calls=st.one_of(st.none(), st.lists(CALL, max_size=2)),
+    function_call=st.one_of(st.none(), some(name=TEXT, arguments=TEXT)),
+    audio=st.sampled_from([None, {}]),
+    images=st.sampled_from([None, []]),
+)
+USAGE = some(
+    prompt_tokens=COUNT,
+    completion_tokens=COUNT,
+    prompt_cache_hit_tokens=COUNT,
+    num_search_queries=COUNT,
+    service_tier=TEXT,
+    server_tool_use=st.sampled_from([None, {"web_search_requests": 1}]),
+    prompt_tokens_details=some(
+        cached_tokens=COUNT, cache_write_tokens=COUNT, audio_tokens=COUNT, image_tokens=COUNT, web_search_requests=COUNT
+    ),
+    completion_tokens_details=some(reasoning_tokens=COUNT, audio_tokens=COUNT, image_tokens=COUNT),
+)
+CHOICE = some(message=MESSAGE, finish_reason=st.sampled_from([None, "", "stop", "error", 1]), usage=st.one_of(st.none(), USAGE))
+ANSWER = some(
+    id=TEXT,
+    model=TEXT,
+    created=COUNT,
+    choices=st.one_of(st.none(), st.lists(CHOICE, max_size=2)),
+    usage=st.one_of(st.none(), USAGE),
+    error=st.sampled_from([None, {}, "no"]),
+    x_groq=st.one_of(st.none(), some(usage=USAGE)),
+    service_tier=TEXT,
+)
+
+
+@given(ANSWER)
+def test_a_usual_answer_is_read_as_any_other(answer: dict[str, Any]) -> None:
+    """What is read at once says the same as what is asked value by value."""
+    raw = json.dumps(answer).encode()
+
+    assert read_answer(raw) == _read_any(raw)
+
+
+@pytest.mark.parametrize("tokens", [{}, {"reasoning_tokens": None}, {"reasoning_tokens": 9}])
+def test_an_answer_as_the_standard_has_it_is_read_at_once(tokens: dict[str, Any]) -> None:
+    """All that such an answer has: text, calls, reasoning, usage with its parts."""
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 4,
+        "total_tokens": 13,
+        "prompt_tokens_details": {"cached_tokens": 7, "audio_tokens": 0},
+        "completion_tokens_details": tokens,
+    }
+    said = {"role": "assistant", "content": "a", "refusal": None, "annotations": [], "reasoning": "because", "tool_calls": [call("c")]}
+    raw = body(said, {"content": None, "reasoning_content": "b"}, {"content": "a", "refusal": "b"}, usage=usage, service_tier="default")
+
+    answer = read_answer(raw)
+
+    assert answer == _read_any(raw)
+    assert [choice.text for choice in answer.choices] == ["a", "", "ab"]
+    assert [choice.thought for choice in answer.choices] == ["", "b", ""]
+    assert answer.usage == Usage(9, 4, 7, min(tokens.get("reasoning_tokens") or 0, 4), tier="default")
