@@ -7,9 +7,10 @@ no token, control characters, a request value that is not UTF-8) are left out ra
 before, the answer is decoded on arrival) and no length holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 
 from proxy.codings import CODINGS
 
@@ -78,7 +79,31 @@ def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer
 
 def written(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer: bool = True) -> bytes:
     """The same as the lines of HTTP/1.1, each behind a line break."""
-    return b"".join(chain.from_iterable(_passed_on(headers, api_key, plain, bearer)))
+    values = [value for _, value in headers]
+    together = b"".join(values)
+    form = _form(tuple([name for name, _ in headers]), api_key is not None, plain)
+    if form is None or not together.isascii() or not _is_fit(together):
+        return b"".join(chain.from_iterable(_passed_on(headers, api_key, plain, bearer)))
+    lines, passing = form
+    return lines % passing(values) if api_key is None else b"%b%b%b" % (lines % passing(values), *_key_line(api_key, bearer))
+
+
+@lru_cache(_MOST_NAMES)
+def _form(names: tuple[bytes, ...], keyed: bool, plain: bool) -> "tuple[bytes, Callable[[Sequence[bytes]], tuple[bytes, ...]]] | None":
+    """A form for the lines of fields with these names, which are the same in most of a client's requests, and whose values go into it.
+
+    None where it depends on a value what passes, or hardly anything does.
+    """
+    openings = [_opening(name, keyed, plain) for name in names]
+    places = [place for place, opening in enumerate(openings) if opening is not None]
+    if len(places) < 2 or any(name.lower() == b"connection" for name in names):
+        return None
+    lines = b"".join([opening.replace(b"%", b"%%") + b"%b" for opening in openings if opening is not None])
+    return lines + (b"".join(_NO_CODING) if plain else b""), itemgetter(*places)
+
+
+def _key_line(api_key: str, bearer: bool) -> tuple[bytes, bytes]:
+    return (b"\r\nAuthorization: ", b"Bearer " + api_key.encode()) if bearer else (b"\r\nX-Api-Key: ", api_key.encode())
 
 
 def _passed_on(headers: RawHeaders, api_key: str | None, plain: bool, bearer: bool) -> list[tuple[bytes, bytes]]:
@@ -97,7 +122,7 @@ def _passed_on(headers: RawHeaders, api_key: str | None, plain: bool, bearer: bo
     if plain:
         kept.append(_NO_CODING)
     if api_key is not None:
-        kept.append((b"\r\nAuthorization: ", b"Bearer " + api_key.encode()) if bearer else (b"\r\nX-Api-Key: ", api_key.encode()))
+        kept.append(_key_line(api_key, bearer))
     return kept
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.upstream.headers import declared_length, to_client, to_upstream
+from proxy.upstream.headers import declared_length, to_client, to_upstream, written
 
 RAW = st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=24)), max_size=4)
 
@@ -218,3 +218,17 @@ def test_no_response_field_can_fail(headers: list[tuple[bytes, bytes]], plain: b
 def test_declared_length_is_a_number_or_nothing(headers: list[tuple[bytes, bytes]], length: str | None) -> None:
     """Only what HTTP allows as a length counts as one."""
     assert declared_length(headers) == length
+
+
+NAMES = st.sampled_from([b"a", b"X-Many", b"x-50%b", b"Connection", b"x-hop", b"Cookie", b"authorization", b"Content-Encoding", b"x bad"])
+VALUES = st.sampled_from([b"", b"1", b"%b", b"Zo\xc3\xab", b"caf\xe9", b"a\r\nb", b"x-hop, close"])
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=5), st.sampled_from([None, "sk-ours"]), st.booleans(), st.booleans())
+def test_written_fields_are_those_that_pass(headers: list[tuple[bytes, bytes]], api_key: str | None, plain: bool, bearer: bool) -> None:
+    """As lines, whatever names and values they have, and whether or not others had the same names before."""
+    passing = to_upstream(headers, api_key=api_key, plain=plain, bearer=bearer)
+
+    assert (
+        written(headers, api_key=api_key, plain=plain, bearer=bearer) == "".join(f"\r\n{name}: {value}" for name, value in passing).encode()
+    )
