@@ -18,7 +18,7 @@ _LONGEST_COMPARED = 4_096  # bytes; longer answers to other arguments are the sa
 _LIKENED = 64  # calls of a message; the results of others are the same as those of other arguments only by their bytes
 _COMPARED = 2  # earlier answers of a tool that a new one is compared with
 
-Spot = tuple[int, int, Node]  # a call's message, its place there, and what is kept of that message
+Spot = tuple[int, int, list[KeptCall]]  # a call's message, its place there, and what is kept of that message
 
 
 def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: Fingerprints, *, fresh: int) -> set[int]:
@@ -28,11 +28,13 @@ def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: F
     """
     changed: set[int] = set()
     last = len(nodes) - 1
-    for at in range(max(last + 1 - max(min(fresh, _LOOKED_BACK), 1), 0), last + 1):
+    begin = last if fresh <= 1 else max(last + 1 - min(fresh, _LOOKED_BACK), 0)
+    for at in range(begin, last + 1):
         seen = messages[first + at].calls
         if _keep(nodes[at], seen, prints, newest=at == last):
             changed.add(first + at)
-        changed.update([first + number for number in _liken(nodes, at, seen, messages, first, prints)])
+        for number in _liken(nodes, at, seen, messages, first, prints):
+            changed.add(first + number)
     return changed
 
 
@@ -45,12 +47,10 @@ def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints
     arrived = range(max(len(messages.earlier) - 1, first), len(messages))
     for at in arrived:
         node, seen = nodes[at - first], messages[at].calls
-        new = {position for position, kept in enumerate(node.calls) if kept.result == UNSEEN}
+        new = _arrived(node, seen)
         _keep(node, seen, prints, newest=True)
-        node.calls = [
-            _with_result(kept, prints.result(seen[position].content)) if position in new and kept.result != UNSEEN else kept
-            for position, kept in enumerate(node.calls)
-        ]
+        for position in new:
+            node.calls[position] = _with_result(node.calls[position], prints.result(seen[position].content))
     return set(arrived)
 
 
@@ -66,30 +66,47 @@ def compare(
 
     nodes: with the index of their message. Returns the messages of which something else may be known now.
     """
-    places: dict[int, list[Spot]] = {call: [] for call in calls}
-    for at, node in nodes:
-        for position, kept in enumerate(node.calls):
-            if kept.call in calls:
-                places[kept.call].append((at, position, node))
+    places = _places(nodes, calls)
+    elsewhere = _places([(-1, node) for node in gone], calls)
     for call, spots in places.items():
-        for at, position, node in spots:
-            _keep_at(node, position, messages[at].calls[position], prints, newest=False)
-        _settle(call, spots, gone, [relapse for relapse in relapses if relapse.call == call], messages, prints)
+        for at, position, kept in spots:
+            seen = messages[at].calls[position]
+            if kept[position].result == UNSEEN and seen.content:
+                kept[position] = _first_seen(seen, kept[position], prints, newest=False)
+        _settle(spots, elsewhere[call], [relapse for relapse in relapses if relapse.call == call], messages, prints)
     return {at for spots in places.values() for at, _, _ in spots}
 
 
+def _places(nodes: Iterable[tuple[int, Node]], calls: set[int]) -> dict[int, list[Spot]]:
+    """Where these calls stand. What is kept of those messages is a list of its own then, which may be changed."""
+    places: dict[int, list[Spot]] = {call: [] for call in calls}
+    for at, node in nodes:
+        if any([kept.call in calls for kept in node.calls]):
+            node.calls = node.calls.copy()
+            for position, kept in enumerate(node.calls):
+                if kept.call in calls:
+                    places[kept.call].append((at, position, node.calls))
+    return places
+
+
+def _arrived(node: Node, seen: Sequence[SeenCall]) -> list[int]:
+    """The places in a message of those calls whose results the history shows for the first time."""
+    return [at for at, (call, kept) in enumerate(zip(seen, node.calls, strict=False)) if kept.result == UNSEEN and call.content]
+
+
 def _keep(node: Node, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> bool:
-    """Keeps a message's results as first seen; whether there was a new one. newest: they have just arrived, so that none was cut."""
-    known = node.calls
-    for position, call in enumerate(seen[: len(known)]):
-        _keep_at(node, position, call, prints, newest=newest)
-    return node.calls is not known
+    """Keeps a message's results as first seen; whether there was a new one."""
+    new = _arrived(node, seen)
+    if new:
+        node.calls = node.calls.copy()
+        for at in new:
+            node.calls[at] = _first_seen(seen[at], node.calls[at], prints, newest=newest)
+    return bool(new)
 
 
-def _keep_at(node: Node, position: int, seen: SeenCall, prints: Fingerprints, *, newest: bool) -> None:
-    kept, content = node.calls[position], seen.content
-    if kept.result != UNSEEN or not content:
-        return
+def _first_seen(seen: SeenCall, kept: KeptCall, prints: Fingerprints, *, newest: bool) -> KeptCall:
+    """What is kept of a call with its result. newest: it has just arrived, so that it was not cut."""
+    content = seen.content
     flags = read_outcome(content, marked=seen.failed)
     if is_void(content):
         flags |= VOID
@@ -98,33 +115,28 @@ def _keep_at(node: Node, position: int, seen: SeenCall, prints: Fingerprints, *,
         result = prints.raw_result(content)
     else:  # cut before it was ever recorded: it equals nothing
         result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
-    calls = node.calls.copy()
-    calls[position] = KeptCall(kept.call, result, kept.name, flags, error, sketch(content) if len(content) <= _LONGEST_COMPARED else 0)
-    node.calls = calls
+    return KeptCall(kept.call, result, kept.name, flags, error, sketch(content) if len(content) <= _LONGEST_COMPARED else 0)
 
 
-def _settle(
-    call: int, spots: Sequence[Spot], gone: Sequence[Node], relapses: Sequence[Relapse], messages: Messages, prints: Fingerprints
-) -> None:
+def _settle(spots: Sequence[Spot], gone: Sequence[Spot], relapses: Sequence[Relapse], messages: Messages, prints: Fingerprints) -> None:
     """Where one call returned different bytes, compares its results by their normalised text as far as that is still at hand.
 
     gone, relapses: results of the same call that no history shows any more. From the third occurrence on bytes are never enough: what may
     end as a stop is remembered in the form that a later run can compare.
     """
-    holders = [*[node for _, _, node in spots], *gone]
-    alike = {kept.result for node in holders for kept in node.calls if kept.call == call} | {relapse.result for relapse in relapses}
+    alike = {kept[position].result for _, position, kept in (*spots, *gone)} | {relapse.result for relapse in relapses}
     if len(spots) < 3 and len(alike - {UNSEEN}) < 2:
         return
-    shown = [(messages[at].calls[position], node.calls[position]) for at, position, node in spots]
+    shown = [(messages[at].calls[position], kept[position]) for at, position, kept in spots]
     normal = {kept.result: prints.result(seen.content) for seen, kept in shown if _at_hand(seen, kept, prints)}
-    for node in holders if normal else ():
-        node.calls = [_with_result(kept, normal.get(kept.result, kept.result)) if kept.call == call else kept for kept in node.calls]
+    for _, position, calls in (*spots, *gone) if normal else ():
+        calls[position] = _with_result(calls[position], normal.get(calls[position].result))
     for relapse in relapses:
         relapse.result = normal.get(relapse.result, relapse.result)
 
 
-def _with_result(kept: KeptCall, result: int) -> KeptCall:
-    return kept if kept.result == result else msgspec.structs.replace(kept, result=result)
+def _with_result(kept: KeptCall, result: int | None) -> KeptCall:
+    return kept if result is None else msgspec.structs.replace(kept, result=result)
 
 
 def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
@@ -160,9 +172,10 @@ def _same_text(content: bytes, shown: SeenCall, other: KeptCall, prints: Fingerp
 def _give(nodes: Sequence[Node], results: set[int], identity: int) -> list[int]:
     """Results that turned out to be one get one identity, wherever they stand: the nodes that do."""
     changed: list[int] = []
+    others = results - {identity}
     for number, node in enumerate(nodes) if len(results) > 1 else ():
-        if any([kept.result in results for kept in node.calls]):
-            node.calls = [_with_result(kept, identity) if kept.result in results else kept for kept in node.calls]
+        if any([kept.result in others for kept in node.calls]):
+            node.calls = [_with_result(kept, identity) if kept.result in others else kept for kept in node.calls]
             changed.append(number)
     return changed
 

@@ -478,4 +478,4 @@ def is_stub(content: bytes) -> bool:
 
 def is_void(content: bytes) -> bool:
     """Whether a result was written by Lastcall in the place of a call that was not carried out."""
-    return _STOP_MARK in content
+    return content.find(_STOP_MARK) >= 0  # `in` takes bytes for a number first, and the error for being wrong costs more than looking
