@@ -15,6 +15,7 @@ then, which costs a request nothing, and ended when its client has let it wait f
 
 import asyncio
 import re
+from collections.abc import Awaitable
 from typing import Any
 
 from uvicorn import Config
@@ -163,17 +164,15 @@ class Protocol(HttpToolsProtocol):
 class Cycle(RequestResponseCycle):
     """uvicorn's request and response. What is sent, and what is refused, is the same."""
 
-    async def send(self, message: Any) -> None:
-        if self.response_started or self.flow.write_paused or self.disconnected or self.access_log:
-            await super().send(message)
-            return
-        head = self._head(message)
-        if head is None:
-            await super().send(message)
-        else:
-            self.response_started = True
-            self.waiting_for_100_continue = False
-            self.transport.write(head)
+    def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]
+        usual = not (self.response_started or self.flow.write_paused or self.disconnected or self.access_log)
+        head = self._head(message) if usual else None
+        return super().send(message) if head is None else self._begin(head)
+
+    async def _begin(self, head: bytes) -> None:
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        self.transport.write(head)
 
     def _head(self, message: Any) -> bytes | None:
         """The header of the usual response, None for any other."""
@@ -183,7 +182,7 @@ class Cycle(RequestResponseCycle):
         named = dict(fields)
         if len(named) < len(fields) or b"connection" in named or b"transfer-encoding" in named or b"".join(named).translate(None, _TOKEN):
             return None
-        head = b"".join([name + b": " + value + b"\r\n" for name, value in fields])  # a `%` for each would take half of the time
+        head = b"".join([b": ".join(field) + b"\r\n" for field in fields])
         if len(head.translate(None, _CONTROLS)) + 2 * len(fields) < len(head):
             return None
         status, length = message["status"], named.get(b"content-length")

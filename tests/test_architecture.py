@@ -41,7 +41,6 @@ TESTED_ELSEWHERE = {
     "engine/notice.py": "unit/engine/test_verdict.py",
     "exchange/course.py": "unit/exchange/test_flow.py",
     "exchange/reply.py": "unit/exchange/test_closing.py",
-    "exchange/setting.py": "unit/exchange/test_flow.py",
     "health.py": "unit/test_app.py",
     "links.py": "unit/test_sessions.py",
     "mock/asked.py": "unit/test_mock.py",

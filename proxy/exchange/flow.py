@@ -10,12 +10,12 @@ from proxy.calls import Calls, Refusal, is_stream
 from proxy.client import Client, ClientGone
 from proxy.dialects import Dialect
 from proxy.engine import Result, Serve, Verdict, admit, judge, repaired, watch_of
-from proxy.errors import BadRequest, ProxyError, UpstreamFailed
+from proxy.errors import ProxyError, UpstreamFailed
 from proxy.events import ExchangeEnded, NudgeEnded, Outcome
 from proxy.exchange.closing import JSON, Closing
 from proxy.exchange.course import Course
 from proxy.exchange.reply import Reply
-from proxy.exchange.setting import Setting, Way
+from proxy.exchange.setting import Setting
 from proxy.forwarding import Forwarder
 from proxy.identity import identify
 from proxy.keys import caller_of
@@ -23,7 +23,6 @@ from proxy.models import Action, Answer, Choice, ToolCall
 from proxy.policy import Mode, OnStop
 from proxy.purse import check_priced
 from proxy.sessions import Session
-from proxy.tenants import Tenant
 from proxy.upstream.http import Response
 
 
@@ -89,36 +88,26 @@ class Exchange:
         caller = caller_of(client.headers)
         request = setting.readings.read(self._dialect, body, caller)
         identity = identify(client.headers, self._path_session, request.hints, setting.session_headers, tenant.name, caller)
-        tenant.check_model(request.model)
-        way = self._way(tenant, request.model)
-        policy, price = tenant.policy(request.model), tenant.price(request.model, way.name)
+        terms = setting.terms_of(tenant, self._dialect.name, request.model)
+        way, policy, price = terms.way, terms.policy, terms.price
+        if way.passthrough:
+            setting.tenants.check_passthrough(client.headers, way.name)
         expects = policy.stage(identity.stage)
         check_priced(price, policy, identity.tighten, request.model)
-        quota, label = tenant.quota(setting.wall()), tenant.label(request.model)
-        session = await setting.sessions.open(identity, request, policy, price, quota, label, within=self._wait)
+        quota = tenant.quota(setting.wall())
+        session = await setting.sessions.open(identity, request, policy, price, quota, terms.label, within=self._wait)
         session.expects, self._session = expects, session
         self._opened = setting.clock()  # not before the store's `now`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
-        due = None if session.time_left is None else self._opened + session.time_left
+        left = session.time_left
+        due = None if left is None else self._opened + left
         self._course = Course(self._dialect, session, plan, calls, due=due)
         self._reply = Reply(client, self._dialect.keep_alive, setting.clock, self._course.fields)
 
     def _closing(self) -> Closing:
         """Made where it is needed and not kept: it leads back to this exchange, and such a circle would outlive it with all it holds."""
         return Closing(self._set, self._course, self._reply, self._end, self._written)
-
-    def _way(self, tenant: Tenant, model: str) -> Way:
-        for way in self._set.ways_of(tenant):
-            if way.serves(self._dialect.name, model):
-                if way.passthrough:
-                    self._set.tenants.check_passthrough(self._client.headers, way.name)
-                return way
-        raise BadRequest(
-            f"no upstream serves the model {model[:100]!r} in the {self._dialect.name!r} dialect; add it to upstreams in the configuration",
-            status=404,
-            code="lastcall_no_upstream",
-        )
 
     async def _answer(self) -> Outcome:
         plan = self._course.plan

@@ -6,13 +6,19 @@ import msgspec
 
 from proxy.bill import Bills
 from proxy.calls import Quirks
+from proxy.errors import BadRequest
 from proxy.growing import Readings
 from proxy.keys import KeyRing
 from proxy.origins import Origins
+from proxy.policy import Policy
+from proxy.prices import Price
 from proxy.sessions import Sessions
 from proxy.telemetry import Telemetry
 from proxy.tenants import Tenant, Tenants
 from proxy.upstream.http import Upstream
+
+_MAX_REMEMBERED = 1024
+_LONGEST_MODEL = 256  # characters; a client names it
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -24,11 +30,20 @@ class Way(msgspec.Struct, frozen=True):
     passthrough: bool = False
 
 
+class Terms(msgspec.Struct, frozen=True):
+    """What a tenant's requests to a model go by. label: the name under which it is counted for the team."""
+
+    way: Way
+    policy: Policy
+    price: Price | None
+    label: str
+
+
 class Setting(msgspec.Struct):
     """What all exchanges of a process share.
 
     clock: seconds, for durations only; wall: epoch seconds; new_id: unique ids; operators: their keys, None where nobody may be one;
-    origins: web pages that may call; users: how many requests go by it now.
+    origins: web pages that may call; users: how many requests go by it now; terms: those found, by tenant, dialect and model.
     """
 
     tenants: Tenants
@@ -46,6 +61,34 @@ class Setting(msgspec.Struct):
     operators: KeyRing | None = None
     origins: Origins = Origins(None)
     users: int = 0
+    terms: dict[tuple[str, str, str], Terms] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.terms = {}  # also of a setting that is made from another: they are its tenants' and its ways'
+
+    def terms_of(self, tenant: Tenant, dialect: str, model: str) -> Terms:
+        """Raises `BadRequest` for a model that the tenant may not use, and for one that no upstream serves."""
+        key = tenant.name, dialect, model
+        found = self.terms.get(key)
+        if found is None:
+            tenant.check_model(model)
+            way = self._way(tenant, dialect, model)
+            found = Terms(way, tenant.policy(model), tenant.price(model, way.name), tenant.label(model))
+            if len(model) <= _LONGEST_MODEL:
+                if len(self.terms) >= _MAX_REMEMBERED:
+                    del self.terms[next(iter(self.terms))]
+                self.terms[key] = found
+        return found
+
+    def _way(self, tenant: Tenant, dialect: str, model: str) -> Way:
+        for way in self.ways_of(tenant):
+            if way.serves(dialect, model):
+                return way
+        raise BadRequest(
+            f"no upstream serves the model {model[:100]!r} in the {dialect!r} dialect; add it to upstreams in the configuration",
+            status=404,
+            code="lastcall_no_upstream",
+        )
 
     def ways_of(self, tenant: Tenant) -> Sequence[Way]:
         """The ways that a tenant may take, in its order."""

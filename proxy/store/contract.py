@@ -230,8 +230,11 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 
     def limit(self, unit: Unit) -> int | None:
         """The session's ceiling in force for its whole life in that unit."""
-        wanted = (one.ceiling.limit for one in self.standings if one.ceiling.unit is unit and not one.ceiling.window and one.account < 0)
-        return next(wanted, None)
+        for one in self.standings:
+            ceiling = one.ceiling
+            if ceiling.unit is unit and one.account < 0 and not ceiling.window:
+                return ceiling.limit
+        return None
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):

@@ -409,7 +409,7 @@ class Telemetry:
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
         if self._logs(level):
-            self._write(exchange_line(event, self._now(), level))
+            self._hand_out(exchange_line(event, self._now(), level))
 
     def _log_operator(self, event: OperatorActed) -> None:
         self._write(
@@ -429,9 +429,11 @@ class Telemetry:
         return _LEVELS[level] >= self._threshold
 
     def _write(self, line: Line) -> None:
+        if self._logs(line.level):
+            self._hand_out(line)
+
+    def _hand_out(self, line: Line) -> None:
         """A log that is full or closed must not end the exchange it was to tell about."""
-        if not self._logs(line.level):
-            return
         try:
             self._log(self._encode(line) + b"\n")
         except OSError:
