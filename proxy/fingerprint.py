@@ -51,12 +51,20 @@ class Fingerprints:
 
     def message(self, calls: tuple[ToolCall, ...]) -> tuple[int, tuple[int, ...]]:
         """The identity of a message by the ids and fingerprints of its calls, and those fingerprints. Cached, as histories come back."""
-        key = hash(tuple([(call.id, call.name, call.arguments) for call in calls]))
+        if len(calls) == 1:  # nearly always
+            (call,) = calls
+            key = hash((call.id, call.name, call.arguments))
+        else:
+            key = hash(tuple([(call.id, call.name, call.arguments) for call in calls]))
         found = self._messages.get(key)
         if found is None:
-            fingerprints = tuple([self.call(call.name, call.arguments) for call in calls])
-            named = "\0".join([f"{call.id}\1{known}" for call, known in zip(calls, fingerprints, strict=True)])
-            found = _keep(self._messages, key, (self.digest(b"calls", named.encode("utf-8", "surrogatepass")), fingerprints))
+            fingerprints, named = [], []
+            for call in calls:
+                known = self.call(call.name, call.arguments)
+                fingerprints.append(known)
+                named.append(f"{call.id}\1{known}")
+            mark = self.digest(b"calls", "\0".join(named).encode("utf-8", "surrogatepass"))
+            found = _keep(self._messages, key, (mark, tuple(fingerprints)))
         return found
 
     def raw_result(self, content: bytes) -> int:
@@ -89,8 +97,8 @@ class Fingerprints:
         return self._digest(*parts) or 1
 
     def _digest(self, *parts: bytes) -> int:
-        lengths = b"".join([len(part).to_bytes(4, "little") for part in parts])  # so that no two lists of parts are alike
-        joined = b"".join([len(parts).to_bytes(4, "little"), lengths, *parts])
+        lengths = struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts))  # so that no two lists of parts are alike
+        joined = b"".join((lengths, *parts))
         return int.from_bytes(blake2b(joined, digest_size=8, key=self._secret).digest(), "little")
 
 

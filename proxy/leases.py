@@ -66,7 +66,7 @@ class Leases:
 
     def settled(self, session: bytes, settlements: Sequence[Settlement]) -> None:
         """The store has these: whoever waits for what they held is asked for again."""
-        for settlement in settlements:
+        for settlement in settlements if self._room.awaited else ():
             self._room.stir((session, *(account.key for account in settlement.accounts)))
 
     def hold(self, session: bytes, granted: Reservation) -> None:

@@ -85,12 +85,16 @@ class Room:
         finally:
             self._waiting -= 1
 
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody waits for any."""
+        return bool(self._queues)
+
     def stir(self, ledgers: Iterable[bytes]) -> None:
         """Something of these was given back."""
-        if self._queues:
-            for ledger in ledgers:
-                for queue in self._queues.get(ledger, {}).values():
-                    queue.stirred.set()
+        for ledger in ledgers:
+            for queue in self._queues.get(ledger, {}).values():
+                queue.stirred.set()
 
     def close(self) -> None:
         """Nobody waits any more."""

@@ -36,6 +36,7 @@ from proxy.store import Committed, Listing, MemoryStore, Opened, Settlement, Sto
 from proxy.tenants import Quota
 from proxy.trail import head_of, is_side, read
 
+_LOOSE, _OBSERVE, _ENFORCE = Canonical.LOOSE, Mode.OBSERVE, Mode.ENFORCE  # the enums' own attributes cost a look-up each time
 _NO_QUOTA = Quota()
 _NOBODY, _UNREAD, _NOWHERE = Asker(), Record(0, 0), Place.nowhere()  # of a session until its record is at hand; nobody changes them
 
@@ -150,12 +151,11 @@ class Sessions:
         keys, prints = self._tools(secret, policy)
         history = read(request, prints)
         steps = 0 if identity.side or is_side(request) else 1
-        name = identity.session
+        name, key = identity.session, b""
         if name is not None:
             tenant, key, scope = keys.named(identity.caller, name, identity.team)
         else:
-            key, tenant = b"", keys.tenant(identity.caller, identity.team)
-            scope = tenant
+            tenant = scope = keys.tenant(identity.caller, identity.team)
         session = Session(
             request,
             history,
@@ -179,7 +179,8 @@ class Sessions:
             shared(secret)
             by_passage = name is None and await self._locate(session, tenant)
             await self._open(session)
-            await self._correct(session, tenant, by_passage)
+            if by_passage or (session.named and _is_new(session)):
+                await self._correct(session, tenant, by_passage)
         except StoreUnavailable as error:
             if self._closed:
                 await self._hand_back(session)
@@ -210,7 +211,7 @@ class Sessions:
             await self._settle(session)
 
     def _tools(self, secret: bytes, policy: Policy) -> tuple[Keys, Fingerprints]:
-        loose = policy.canonical is Canonical.LOOSE
+        loose = policy.canonical is _LOOSE
         tools = self._prints.get((secret, loose))
         if tools is None:
             if len(self._prints) > 8:
@@ -245,7 +246,8 @@ class Sessions:
             raise self._noted(StoreOperation.FIND, error) from None
 
     async def _open(self, session: Session) -> None:
-        await self._committed_so_far(session.key)
+        if session.key in self._committing:
+            await self._committed_so_far(session.key)
         parent, tokens = session.keys.parent(session.identity), session.history.tokens
         session.line = self._family.guess(session.key, parent)
         session.opened = opened = await self._reserve(session)  # at once: whoever gives up from here on has a lease to give back
@@ -267,9 +269,7 @@ class Sessions:
 
     async def _committed_so_far(self, key: bytes) -> None:
         """Waits for an answer that this process gave and that is not in the store yet."""
-        pending = self._committing.get(key)
-        if pending is not None:
-            await asyncio.wait({pending}, timeout=self._patience)
+        await asyncio.wait({self._committing[key]}, timeout=self._patience)
 
     async def _reserve(self, session: Session) -> Opened:
         """Asks every ledger that pays. Where rules are only watched nobody waits. Raises `StoreUnavailable`."""
@@ -284,7 +284,7 @@ class Sessions:
             session.policy.budgets,
             session.identity,
             past=session.history.tokens,
-            patient=session.policy.mode is Mode.ENFORCE,
+            patient=session.policy.mode is _ENFORCE,
         )
         try:
             opened, session.came = await self._leases.reserve(session.key, asked, session.within, session.came)
@@ -295,12 +295,10 @@ class Sessions:
 
     async def _correct(self, session: Session, tenant: bytes, by_passage: bool) -> None:
         """Two second thoughts, both rare: a quoted passage that continues nothing, and a named session under a refreshed key."""
-        fresh = session.opened is not None and session.opened.record is None
-        elsewhere: bytes | None = None
         if by_passage and not _continues(session):
             await self._release(session)
             self._name_anew(session, tenant)
-        elif session.named and fresh and (links := links_of(session, session.keys, session.scope, named=session.named)):
+        elif session.named and _is_new(session) and (links := links_of(session, session.keys, session.scope, named=session.named)):
             elsewhere = await self._find(links)
             if elsewhere is None or elsewhere == session.key:
                 return
@@ -434,7 +432,8 @@ class Sessions:
                 _, key, scope = keys.named(identity.caller, identity.session, identity.team)
             key = key or await self._find([keys.kept(scope, name) for name in names])
             if key is not None:
-                await self._committed_so_far(key)
+                if key in self._committing:
+                    await self._committed_so_far(key)
                 await learn(self._store, key, scope, names, answer, (keys, prints), self._ttl)
 
     async def drain(self) -> None:
@@ -462,10 +461,15 @@ class _Done:
 def _mark_end(session: Session, result: Result) -> None:
     """Tells the sessions below this one, and those above, whether it stands stopped: by its main line alone."""
     lane = session.place.lane
-    if not session.settlements or not lane.main or session.policy.mode is Mode.OBSERVE:
+    if not session.settlements or not lane.main or session.policy.mode is _OBSERVE:
         return
     reason = result.ended_for or (lane.stop.reason if lane.stop is not None else None)
     session.settlements[-1] = msgspec.structs.replace(session.settlements[-1], stop="" if reason is None else str(reason))
+
+
+def _is_new(session: Session) -> bool:
+    """Whether the store had no record of it."""
+    return session.opened is not None and session.opened.record is None
 
 
 def _label(key: bytes) -> str:

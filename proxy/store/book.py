@@ -113,6 +113,9 @@ class _Asked(msgspec.Struct, gc=False):
     fits: int | None
 
 
+_UNASKED: list[_Asked] = []  # where there is no ceiling; nobody adds to it
+
+
 @dataclass(slots=True)
 class Book:
     """A ledger. ratio: most input tokens per body byte of any settled call, 0 before the first. known: most bytes of one.
@@ -196,10 +199,10 @@ class Book:
             self.reap(now)
             joined = self._end(wanted.lease)
         ceilings, deadline = self._in_force(wanted, account, now)
-        bound = self._bound(wanted) if account is None else wanted.input_bound + wanted.attached
+        bound = self._bound(wanted) if account is None and self.ratio > 0 else wanted.input_bound + wanted.attached
         step = self.life.steps + self.life.held_steps + 1
-        asked = [self._meet(ceiling, wanted, bound, now) for ceiling in ceilings]
-        refused = self._barred(deadline, now, place)
+        asked = self._met(ceilings, wanted, bound, now) if ceilings else _UNASKED
+        refused = None if deadline is None and self.amended is None else self._barred(deadline, now, place)
         if refused is None and asked and None in [one.fits for one in asked]:
             refused = refusal_by(_told(asked, place), wanted, bound)
         if refused is None and account is not None:
@@ -270,6 +273,9 @@ class Book:
         within = [(one, (self.windows or {}).get(one.window, nothing) if one.window else self.life) for one in ceilings]
         return tuple([Standing(one, *stretch.used(one.unit)) for one, stretch in within])
 
+    def _met(self, ceilings: Iterable[Ceiling], wanted: Reservation, bound: int, now: float) -> list[_Asked]:
+        return [self._meet(ceiling, wanted, bound, now) for ceiling in ceilings]
+
     def _meet(self, ceiling: Ceiling, wanted: Reservation, bound: int, now: float) -> _Asked:
         within = self._window(ceiling.window, ceiling.until, now) if ceiling.window else self.life
         spent, held = within.used(ceiling.unit)
@@ -307,11 +313,8 @@ class Book:
 
     def _bound(self, wanted: Reservation) -> int:
         """The most input tokens the call may have, by what the largest settled call taught."""
-        bound = wanted.input_bound
-        if self.ratio > 0:
-            known = min(wanted.body_bytes, self.known)
-            bound = min(bound, math.ceil(known * self.ratio * 1.1) + wanted.body_bytes - known + 512)
-        return bound + wanted.attached
+        known = min(wanted.body_bytes, self.known)
+        return min(wanted.input_bound, math.ceil(known * self.ratio * 1.1) + wanted.body_bytes - known + 512) + wanted.attached
 
     def _take(self, name: str, lease: Lease) -> None:
         self.leases[name] = lease
