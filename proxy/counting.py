@@ -26,6 +26,7 @@ AT_ONCE = 4  # a rule by which a call is stopped as soon as it is made twice
 ABREAST = 8  # several calls in the message that is looked at; not the trail's
 
 _NO_PROGRESS: Final = Counting.NO_PROGRESS  # looking a member up costs more than comparing
+_NONE: frozenset[int] = frozenset()
 _REPEATED_CALL, _REPEATED_OUTPUT = Reason.REPEATED_CALL, Reason.REPEATED_OUTPUT
 
 
@@ -154,8 +155,8 @@ def _last_results(trail: Trail) -> dict[int, int]:
 def _no_progress(trail: Trail, policy: Policy, shows: int) -> Tally:
     if not trail.nudged and (trail.once or not any([step.after_compaction for step in trail.steps])):
         if trail.once or _differ([entry.call for step in trail.steps for entry in step.calls]):
-            return Tally(_of_once(trail, policy), _last_results(trail), frozenset(), shows)
-        return Tally(_since_news(trail, policy), _last_results(trail), frozenset(), AGAIN | shows)
+            return Tally(_of_once(trail, policy), _last_results(trail), _NONE, shows)
+        return Tally(_since_news(trail, policy), _last_results(trail), _NONE, AGAIN | shows)
     counts: dict[int, int] = {}
     results: dict[int, set[int]] = {}
     middles = _middles(trail, policy)

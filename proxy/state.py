@@ -320,6 +320,8 @@ class Records:
 
 def name_index(record: Record, name: str) -> int:
     """The index of a tool name in the record's table, added if new; -1 once the table is full."""
+    if name in record.names:  # nearly always, as it is
+        return record.names.index(name)
     name = _clipped(name)
     if name in record.names:
         return record.names.index(name)

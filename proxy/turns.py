@@ -160,7 +160,12 @@ def _as_far_back(request: Request, history: History, lane: Lane, run: int, print
 def _acts(messages: Messages, at: int, lane: Lane) -> bool:
     """Whether an answer made calls that can be carried out: none was cut short."""
     made = messages.made[at]
-    return bool(made) and messages.answers[at] not in lane.shortened and not any([_is_broken(call) for call in made])
+    if not made or messages.answers[at] in lane.shortened:
+        return False
+    for call in made:  # noqa: SIM110  # one, nearly always
+        if _is_broken(call):
+            return False
+    return True
 
 
 def _remembered(history: History, at: int, lane: Lane, run: int, prints: Fingerprints) -> Turn | None:

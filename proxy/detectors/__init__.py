@@ -64,13 +64,18 @@ DETECTORS: tuple[Detector, ...] = (
 
 def seen(trail: Trail, tally: Tally, policy: Policy) -> list[Finding]:
     """What the newest message of the trail, its results known, completes."""
-    asked = _asked(tally, policy, len(trail.newest))
-    return [finding for detector in asked for finding in detector.seen(trail, tally, policy)]
+    found: list[Finding] = []
+    for detector in _asked(tally, policy, len(trail.newest)):
+        found += detector.seen(trail, tally, policy)
+    return found
 
 
 def coming(trail: Trail, tally: Tally, calls: Sequence[Entry], policy: Policy) -> list[Finding]:
     """What a message about to be delivered, with these calls, would complete."""
-    return [finding for detector in _asked(tally, policy, len(calls)) for finding in detector.coming(trail, tally, calls, policy)]
+    found: list[Finding] = []
+    for detector in _asked(tally, policy, len(calls)):
+        found += detector.coming(trail, tally, calls, policy)
+    return found
 
 
 def may_come(tally: Tally, policy: Policy, calls: int) -> bool:
@@ -80,13 +85,20 @@ def may_come(tally: Tally, policy: Policy, calls: int) -> bool:
 
 def armed(trail: Trail, tally: Tally, policy: Policy) -> bool:
     """Whether one more message could reach a stop rung."""
-    return any([detector.armed(trail, tally, policy) for detector in _asked(tally, policy, 1)])
+    for detector in _asked(tally, policy, 1):  # noqa: SIM110  # none, nearly always
+        if detector.armed(trail, tally, policy):
+            return True
+    return False
 
 
 def _asked(tally: Tally, policy: Policy, calls: int) -> Sequence[Detector]:
     """Those with a ladder under the policy that may find something, in the order of the table. calls: of the message looked at."""
     there = tally.shows | ABREAST if calls > 1 else tally.shows
-    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders] if there else ()
+    return _with(there, policy) if there else ()
+
+
+def _with(there: int, policy: Policy) -> list[Detector]:
+    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders]
 
 
 class TextDetector(Protocol):
@@ -103,15 +115,13 @@ TEXTS: tuple[TextDetector, ...] = (RepeatedText(), EmptyOutput(), TruncatedOutpu
 
 
 def texts_seen(turns: Sequence[Turn], policy: Policy) -> list[Finding]:
-    """What the newest turns complete, of the text detectors with a ladder under the policy."""
-    found = [] if not turns else [_text_finding(detector.reason, detector.count(turns), turns[-1], policy) for detector in TEXTS]
+    """What the newest turns, of which there is at least one, complete, of the text detectors with a ladder under the policy."""
+    found = [_text_finding(detector.reason, detector.count(turns), turns[-1], policy) for detector in TEXTS]
     return [finding for finding in found if finding is not None and (finding.nudges or finding.stops)]
 
 
 def texts_armed(turns: Sequence[Turn], policy: Policy) -> bool:
-    """Whether one more turn could reach a stop rung of a text detector."""
-    if not turns:
-        return False
+    """Whether one more turn, after at least one, could reach a stop rung of a text detector."""
     ladders = [(policy.ladders.get(detector.reason), detector) for detector in TEXTS]
     return any(
         ladder is not None and ladder.stop_at is not None and detector.count(turns) + 1 >= ladder.stop_at for ladder, detector in ladders

@@ -54,7 +54,7 @@ def admit(case: Case, spending: Spending) -> Admission:
     turns = case.turns()
     plan = _weigh(plan, case, counts, turns, spending)
     if plan.serve is _FORWARD:
-        plan.armed = armed(trail, counts, policy) or texts_armed(turns, policy)
+        plan.armed = armed(trail, counts, policy) or (bool(turns) and texts_armed(turns, policy))
     plan.edits = edits_of(plan, case, attempt=0)
     return plan
 
@@ -133,13 +133,16 @@ def _can_conclude(request: Request, policy: Policy) -> bool:
 
 
 def _look(plan: Admission, case: Case, counts: Tally, turns: Sequence[Turn]) -> None:
+    findings = seen(case.place.trail, counts, case.policy)
+    if turns:
+        findings += texts_seen(turns, case.policy)
+    if findings or case.record.stopped >= SUB_AGENT_STOPS:
+        _act_on(findings, plan, case)
+
+
+def _act_on(findings: Sequence[Finding], plan: Admission, case: Case) -> None:
     """A stop before a nudge; a nudge that was summarised away is given once more before the stop."""
     place, policy = case.place, case.policy
-    findings = seen(place.trail, counts, policy)
-    if turns:
-        findings += texts_seen(turns, policy)
-    if not findings and case.record.stopped < SUB_AGENT_STOPS:
-        return
     given = place.nudges()
     standing = [nudge for nudge in given if nudge.message != LOST]
     lost = [nudge for nudge in given if nudge.message == LOST]

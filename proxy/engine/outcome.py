@@ -114,19 +114,29 @@ def _give(case: Case, result: Result) -> None:
     if not result.answered or (not asker.named and case.policy.scope is not _SESSION):
         return
     mark = asked_mark(case.history, asker)
-    same = [given for given in record.given if given.same == mark]
-    failed = next((given for given in same if given.cut), None) if same else None
+    failed, again = None, False
+    for given in record.given:
+        if given.same == mark:
+            again = again or (not given.cut and given.ended > asker.began)
+            failed = given if failed is None and given.cut else failed
     if not result.full:
         if failed is None and not asker.retry:
             record.given.append(Given(mark, result.ended, [], [], cut=True))
         return
-    if (asker.retry and failed is None) or any([not given.cut and given.ended > asker.began for given in same]):
+    if again or (asker.retry and failed is None):
         return
     if failed is not None:
         record.given.remove(failed)
     if result.calls:
-        calls = result.calls[:_GIVEN_CALLS]
-        names = [name_index(record, call.name) for call in calls]
-        record.given.append(Given(mark, result.ended, [case.prints.call(c.name, c.arguments) for c in calls], names))
+        record.given.append(_given(case, result, mark))
     elif result.said is not None and not result.said.text.strip() and not is_under_way(result.said.finish):
         record.given.append(Given(mark, result.ended, [], [], empty=True))
+
+
+def _given(case: Case, result: Result, mark: int) -> Given:
+    calls: list[int] = []
+    names: list[int] = []
+    for call in result.calls[:_GIVEN_CALLS]:
+        calls.append(case.prints.call(call.name, call.arguments))
+        names.append(name_index(case.record, call.name))
+    return Given(mark, result.ended, calls, names)

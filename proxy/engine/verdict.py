@@ -32,13 +32,17 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
     ended = _judge_text(case, answer)
     if ended is not None:
         return ended
-    most = max([len(choice.calls) for choice in answer.choices], default=0)
+    most = 0
+    for choice in answer.choices:
+        most = max(most, len(choice.calls))
     if not most:
         return _judge_flaw(case, answer)
+    counts = counts or tally(case.place.trail, case.policy)
+    return _judge_calls(case, answer, counts) if may_come(counts, case.policy, most) else _NOTHING
+
+
+def _judge_calls(case: Case, answer: Answer, counts: Tally) -> Verdict:
     place, policy, prints = case.place, case.policy, case.prints
-    counts = counts or tally(place.trail, policy)
-    if not may_come(counts, policy, most):
-        return _NOTHING
     drop: set[tuple[int, int]] = set()
     first: Finding | None = None
     emptied = False
