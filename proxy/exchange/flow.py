@@ -318,7 +318,7 @@ class Exchange:
         result = Result(
             ended=session.now + self._set.clock() - self._opened,
             full=full,
-            calls=tuple(call for choice in choices[:1] for call in choice.calls),
+            calls=choices[0].calls if choices else (),
             answered=answered,
             blocked=blocked,
             own=plan.serve is Serve.FORWARD,

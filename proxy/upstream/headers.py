@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
+from typing import NamedTuple
 
 from proxy.codings import CODINGS
 
@@ -38,6 +39,7 @@ _TO_THIS_SERVER = frozenset({b"host", b"content-length", b"expect", b"cookie", b
 _NEVER_UPSTREAM = b"x-forwarded-"
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _CODINGS = frozenset({b"accept-encoding", b"content-encoding"})
+_NAMING_NONE = frozenset({b"keep-alive", b"close"})  # what clients say of the connection itself
 _NO_CODING = (b"\r\nAccept-Encoding: ", b"identity")
 
 # Statements of the upstream about its own origin, which a client would take as this proxy's: cookies (a CDN's `__cf_bm` would come
@@ -82,24 +84,37 @@ def written(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer: bo
     values = [value for _, value in headers]
     together = b"".join(values)
     form = _form(tuple([name for name, _ in headers]), api_key is not None, plain)
-    if form is None or not together.isascii() or not _is_fit(together):
+    if form is None or not together.isascii() or not _is_fit(together) or not form.names_none(values):
         return b"".join(chain.from_iterable(_passed_on(headers, api_key, plain, bearer)))
-    lines, passing = form
-    return lines % passing(values) if api_key is None else b"%b%b%b" % (lines % passing(values), *_key_line(api_key, bearer))
+    lines = form.lines % form.passing(values)
+    return lines if api_key is None else lines + b"%b%b" % _key_line(api_key, bearer)
+
+
+class _Form(NamedTuple):
+    """The lines of fields with certain names, which are the same in most of a client's requests: what is left are values.
+
+    passing: which of all values go into it. connections: at which places `Connection` stands.
+    """
+
+    lines: bytes
+    passing: Callable[[Sequence[bytes]], tuple[bytes, ...]]
+    connections: tuple[int, ...]
+
+    def names_none(self, values: Sequence[bytes]) -> bool:
+        """Whether no `Connection` among these fields names another one."""
+        return not self.connections or all([values[place].lower() in _NAMING_NONE for place in self.connections])
 
 
 @lru_cache(_MOST_NAMES)
-def _form(names: tuple[bytes, ...], keyed: bool, plain: bool) -> "tuple[bytes, Callable[[Sequence[bytes]], tuple[bytes, ...]]] | None":
-    """A form for the lines of fields with these names, which are the same in most of a client's requests, and whose values go into it.
-
-    None where it depends on a value what passes, or hardly anything does.
-    """
+def _form(names: tuple[bytes, ...], keyed: bool, plain: bool) -> _Form | None:
+    """The form for fields with these names; None where hardly any passes."""
     openings = [_opening(name, keyed, plain) for name in names]
     places = [place for place, opening in enumerate(openings) if opening is not None]
-    if len(places) < 2 or any(name.lower() == b"connection" for name in names):
+    if len(places) < 2:
         return None
     lines = b"".join([opening.replace(b"%", b"%%") + b"%b" for opening in openings if opening is not None])
-    return lines + (b"".join(_NO_CODING) if plain else b""), itemgetter(*places)
+    connections = tuple([place for place, name in enumerate(names) if name.lower() == b"connection"])
+    return _Form(lines + (b"".join(_NO_CODING) if plain else b""), itemgetter(*places), connections)
 
 
 def _key_line(api_key: str, bearer: bool) -> tuple[bytes, bytes]:
