@@ -64,12 +64,9 @@ class Limit:
     Used as a context once, within a task.
     """
 
-    __slots__ = ("_cancelling", "_over", "_task")
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[object] | None = None
-        self._cancelling = 0
-        self._over = False
+    _task: asyncio.Task[object] | None = None
+    _cancelling = 0
+    _over = False
 
     def __enter__(self) -> Self:
         self._task = task = asyncio.current_task()

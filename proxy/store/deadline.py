@@ -78,9 +78,5 @@ class _Waiting(Limit):
     """A call under way. until: when it is given up in any case, once its time is over. quiet: ticks on time since then,
     and since another call was answered."""
 
-    __slots__ = ("quiet", "until")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.until = 0.0
-        self.quiet = 0
+    until = 0.0
+    quiet = 0

@@ -7,10 +7,10 @@ through and tells whether the store is back. Knows nothing of any implementation
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
@@ -135,8 +135,8 @@ class GuardedStore:
     async def find(self, links: Sequence[bytes]) -> bytes | None:
         return await self._call(lambda: self._store.find(links))
 
-    async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
-        return await self._call(lambda: self._store.open(session, reservation, ttl))
+    def open(self, session: bytes, reservation: Reservation, ttl: float) -> Coroutine[Any, Any, Opened]:
+        return self._call(lambda: self._store.open(session, reservation, ttl))
 
     async def renew(self, session: bytes, lease: str, accounts: Sequence[Account], expires_in: float) -> bool:
         return await self._call(lambda: self._store.renew(session, lease, accounts, expires_in))
@@ -205,7 +205,8 @@ class GuardedStore:
             finally:
                 if probe:
                     breaker.end_probe()
-            self._succeeded()
+            if breaker.cause is not None or self._owed:
+                self._succeeded()
             return answer
         finally:
             self._turns.give()

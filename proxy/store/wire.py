@@ -3,13 +3,14 @@
 The header of each script has the order of its keys, arguments and reply.
 """
 
-import hashlib
+from binascii import hexlify
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from proxy.store.command import Command, Script, begun, field, run, said
 from proxy.store.contract import (
     LISTED_SECONDS,
     MAX_IN_FLIGHT,
@@ -37,10 +38,7 @@ from proxy.store.contract import (
 from proxy.store.grant import Grant, Hold, Loaded, counted, has_usage, refusal_by
 from proxy.store.index import Place, named_place
 
-Field = bytes | str | int | float
-Command = tuple[Field, ...]
-
-_LUA = Path(__file__).parent / "lua"
+_pack = msgspec.msgpack.Encoder().encode
 
 # How many settlements a ledger remembers at most. A team's hears of many calls at once.
 _MAX_SETTLED = 1024
@@ -48,22 +46,9 @@ _MAX_TEAM_SETTLED = 65_536
 
 _AS_BEFORE = "="  # stands for what the ledger knows already
 
-_INDEX = "lastcall:sessions"
+_INDEX = b"lastcall:sessions"
 _SEPARATOR = "\x1f"
 _LOOKED_AT = 2_000  # entries of the index, for one page: what others ask of the server waits as long
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A script, by the hash a server knows it by."""
-
-    text: bytes
-    sha: str
-
-    @classmethod
-    def load(cls, *names: str) -> "Script":
-        text = b"".join((_LUA / name).read_bytes() for name in names)
-        return cls(text, hashlib.sha1(text, usedforsecurity=False).hexdigest())
 
 
 _OPEN = Script.load("ledger.lua", "limits.lua", "open.lua")
@@ -74,26 +59,31 @@ _AMEND = Script.load("ledger.lua", "limits.lua", "amend.lua")
 _PEEK = Script.load("ledger.lua", "limits.lua", "peek.lua")
 _LIST = Script.load("list.lua")
 _PAGE = Script.load("page.lua")
-_SCRIPTS = {script.sha: script for script in (_OPEN, _UNDO, _COMMIT, _RENEW, _AMEND, _PEEK, _LIST, _PAGE)}
+_SET = b"*5\r\n$3\r\nSET\r\n$"
+_SESSIONS = 1024  # whose commands' beginnings are kept
 
 
-def in_full(command: Command) -> Command:
-    """The same command, a script with its text in place of its hash, for a server that does not know it (yet, or any more)."""
-    if command[0] != b"EVALSHA":
-        return command
-    return (b"EVAL", _SCRIPTS[str(command[1])].text, *command[2:])
+def link_key(link: bytes) -> bytes:
+    return b"lastcall:link:" + hexlify(link)
 
 
-def link_key(link: bytes) -> str:
-    return f"lastcall:link:{link.hex()}"
+def links(found_by: Sequence[bytes], session: bytes, ttl: float) -> list[Command]:
+    """One command for each link by which the session is found."""
+    if not found_by:
+        return []
+    value = b"\r\n%b$2\r\nPX\r\n%b" % (field(session), field(b"%d" % milliseconds(ttl)))
+    commands = []
+    for link in found_by:
+        key = link_key(link)
+        commands.append(Command(_SET + b"%d\r\n" % len(key) + key + value, key))
+    return commands
 
 
 def milliseconds(seconds: float) -> int:
-    return max(int(seconds * 1000), 1)
+    return int(seconds * 1000) or 1
 
 
 def open_session(session: bytes, wanted: Reservation, ttl: float) -> Command:
-    ledger, leases, _, settled = _keys(session)
     limits = (
         _text_of(wanted.ceilings),
         _optional(wanted.deadline),
@@ -101,7 +91,15 @@ def open_session(session: bytes, wanted: Reservation, ttl: float) -> Command:
         _optional(wanted.tighten_deadline),
         MAX_IN_FLIGHT,
     )
-    return (b"EVALSHA", _OPEN.sha, 3, ledger, leases, settled, milliseconds(ttl), *_call(wanted, wanted.tag), *limits)
+    asked = _packed((milliseconds(ttl), *_call(wanted, str(wanted.tag)), *limits))
+    words, key = _to_open(session)
+    return Command(b"%b$%d\r\n%b\r\n" % (words, len(asked), asked), key, _OPEN)
+
+
+@lru_cache(_SESSIONS)
+def _to_open(session: bytes) -> tuple[bytes, bytes]:
+    ledger, leases, _, settled = _keys(session)
+    return begun(_OPEN, (ledger, leases, settled), 1), ledger
 
 
 def open_account(session: bytes, account: Account, wanted: Reservation, ttl: float) -> Command:
@@ -109,42 +107,41 @@ def open_account(session: bytes, account: Account, wanted: Reservation, ttl: flo
     limits = (
         _AS_BEFORE if account.ceilings is None else _text_of(account.ceilings),
         _optional(account.deadline),
-        *(b"", b"", 0),
-        _optional(account.calls),
-        _optional(account.sessions),
+        *("", "", 0),
+        "" if account.calls is None else account.calls,
+        "" if account.sessions is None else account.sessions,
         account.idle,
         _member(session, account),
     )
-    asked = (_life(account, ttl), *_call(counted(wanted, account), b""), *limits)
-    return (b"EVALSHA", _OPEN.sha, 4, ledger, leases, settled, members, *asked)
+    asked = _packed((_life(account, ttl), *_call(counted(wanted, account), ""), *limits))
+    return run(_OPEN, (ledger, leases, settled, members), asked)
 
 
 def undo(key: bytes, lease: str) -> Command:
     ledger, leases, members, _ = _keys(key)
-    return (b"EVALSHA", _UNDO.sha, 3, ledger, leases, members, lease)
+    return run(_UNDO, (ledger, leases, members), lease)
 
 
 def renew_session(session: bytes, lease: str, expires_in: float) -> Command:
-    return (b"EVALSHA", _RENEW.sha, 1, _keys(session)[1], lease, expires_in)
+    return run(_RENEW, (_keys(session)[1],), lease, expires_in)
 
 
 def renew_account(session: bytes, account: Account, lease: str, expires_in: float) -> Command:
     _, leases, members, _ = _keys(account.key)
     if account.sessions is None:
-        return (b"EVALSHA", _RENEW.sha, 1, leases, lease, expires_in)
-    return (b"EVALSHA", _RENEW.sha, 2, leases, members, lease, expires_in, account.idle, _member(session, account))
+        return run(_RENEW, (leases,), lease, expires_in)
+    return run(_RENEW, (leases, members), lease, expires_in, account.idle, _member(session, account))
 
 
 def commit_session(
     session: bytes, record: bytes | None, version: int, settlements: Sequence[Settlement], ttl: float, *, listed: bool
 ) -> Command:
-    replace: Command = (0, version, b"") if record is None else (1, version, record)
     often = min(LISTED_SECONDS, ttl / 4) if listed else 0
-    arguments: list[Field] = [milliseconds(ttl), *replace, SETTLED_SECONDS, _MAX_SETTLED, often, 0]
+    arguments: list[str | int | float] = [milliseconds(ttl), record is not None, version, SETTLED_SECONDS, _MAX_SETTLED, often, 0]
     for call in settlements:
         stop = _AS_BEFORE if call.stop is None else call.stop
-        arguments += (*_cost(call), call.body_bytes, "|".join(call.windows), stop, b"", 0, b"")
-    return _commit(session, arguments)
+        arguments += (*_cost(call), call.body_bytes, "|".join(call.windows), stop, "", 0, "")
+    return _commit(session, arguments, record or b"")
 
 
 def commit_accounts(session: bytes, settlements: Sequence[Settlement], ttl: float) -> list[Command]:
@@ -158,40 +155,47 @@ def commit_accounts(session: bytes, settlements: Sequence[Settlement], ttl: floa
 
 def _commit_account(session: bytes, account: Account, calls: Sequence[Settlement], ttl: float) -> Command:
     most = _MAX_TEAM_SETTLED if account.team else _MAX_SETTLED
-    arguments: list[Field] = [_life(account, ttl), 0, 0, b"", SETTLED_SECONDS, most, 0, milliseconds(TEAM_SECONDS)]
+    arguments: list[str | int | float] = [_life(account, ttl), False, 0, SETTLED_SECONDS, most, 0, milliseconds(TEAM_SECONDS)]
     days: list[str] = []
     for settled in calls:
         paying = next(one for one in settled.accounts if one.key == account.key)
         call = counted(settled, paying)
-        fallen: Field = f"{session.hex()} {call.stop}" if call.stop and not account.team else b""
+        fallen = f"{session.hex()} {call.stop}" if call.stop and not account.team else ""
         place = 0
         if account.team and has_usage(call):
             if call.day not in days:
                 days.append(call.day)
             place = 4 + days.index(call.day)
         arguments += (*_cost(call), 0, "|".join(paying.windows), _AS_BEFORE, fallen, place, call.model)
-    return _commit(account.key, arguments, [_usage_key(account.key, day) for day in days])
+    return _commit(account.key, arguments, more_keys=tuple([_usage_key(account.key, day) for day in days]))
 
 
-def _commit(key: bytes, arguments: Sequence[Field], more_keys: Sequence[str] = ()) -> Command:
+def _commit(key: bytes, arguments: Sequence[str | int | float], record: bytes = b"", more_keys: tuple[bytes, ...] = ()) -> Command:
+    words, ledger = _to_commit(key, more_keys)
+    asked = _packed(arguments)
+    return Command(b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (words, len(asked), asked, len(record), record), ledger, _COMMIT)
+
+
+@lru_cache(_SESSIONS)
+def _to_commit(key: bytes, more_keys: tuple[bytes, ...]) -> tuple[bytes, bytes]:
     ledger, leases, _, settled = _keys(key)
-    return (b"EVALSHA", _COMMIT.sha, 3 + len(more_keys), ledger, leases, settled, *more_keys, *arguments)
+    return begun(_COMMIT, (ledger, leases, settled, *more_keys), 2), ledger
 
 
 def enlist(session: bytes, listing: Listing, ttl: float) -> Command:
     entry = _SEPARATOR.join([session.hex(), *(text.replace(_SEPARATOR, "") for text in (listing.tenant, listing.label))])
-    return (b"EVALSHA", _LIST.sha, 1, _INDEX, entry, ttl + 2 * LISTED_SECONDS)
+    return run(_LIST, (_INDEX,), entry, ttl + 2 * LISTED_SECONDS)
 
 
 def page(place: Place | None, count: int, tenant: str | None, search: str) -> Command:
     seen, session = ("+inf", "") if place is None else (repr(place[0]), place[1].hex())
-    return (b"EVALSHA", _PAGE.sha, 1, _INDEX, seen, session, count, tenant or b"", int(tenant is not None), search, _LOOKED_AT)
+    return run(_PAGE, (_INDEX,), seen, session, count, tenant or "", int(tenant is not None), search, _LOOKED_AT)
 
 
 def peek(account: Account) -> Command:
     ledger, leases, members, _ = _keys(account.key)
     limits = _AS_BEFORE if account.ceilings is None else _text_of(account.ceilings)
-    return (b"EVALSHA", _PEEK.sha, 3, ledger, leases, members, limits, _optional(account.deadline))
+    return run(_PEEK, (ledger, leases, members), limits, _optional(account.deadline))
 
 
 def amend(account: Account, amendment: Amendment, ttl: float) -> Command:
@@ -205,21 +209,21 @@ def amend(account: Account, amendment: Amendment, ttl: float) -> Command:
         int(amendment.lift),
         _AS_BEFORE if amendment.seen is None else amendment.seen,
     )
-    return (b"EVALSHA", _AMEND.sha, 2, ledger, leases, _life(account, ttl), *arguments)
+    return run(_AMEND, (ledger, leases), _life(account, ttl), *arguments)
 
 
 def usage(team: bytes, day: str) -> Command:
-    return (b"HGETALL", _usage_key(team, day))
+    return said("HGETALL", _usage_key(team, day))
 
 
-def _usage_key(team: bytes, day: str) -> str:
-    return f"{_keys(team)[0].removesuffix('ledger')}usage:{day}"
+def _usage_key(team: bytes, day: str) -> bytes:
+    return _keys(team)[0].removesuffix(b"ledger") + b"usage:" + day.encode()
 
 
-def _keys(key: bytes) -> tuple[str, str, str, str]:
+def _keys(key: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     """The keys of a ledger. What stands in braces makes them share a cluster slot."""
-    slot = f"lastcall:{{{key.hex()}}}:"
-    return f"{slot}ledger", f"{slot}leases", f"{slot}members", f"{slot}settled"
+    slot = b"lastcall:{" + hexlify(key) + b"}:"
+    return slot + b"ledger", slot + b"leases", slot + b"members", slot + b"settled"
 
 
 def _life(account: Account, ttl: float) -> int:
@@ -230,7 +234,7 @@ def _member(session: bytes, account: Account) -> str:
     return (account.member or session).hex()
 
 
-def _call(wanted: Reservation, tag: Field) -> Command:
+def _call(wanted: Reservation, tag: str) -> tuple[str | int | float, ...]:
     return (
         wanted.lease,
         tag,
@@ -244,17 +248,25 @@ def _call(wanted: Reservation, tag: Field) -> Command:
         wanted.input_price,
         wanted.output_price,
         wanted.expires_in,
-        b"patient" if wanted.patient else b"again" if wanted.again else b"",
+        "patient" if wanted.patient else "again" if wanted.again else "",
         wanted.beside,
     )
 
 
-def _cost(call: Settlement) -> Command:
+def _cost(call: Settlement) -> tuple[str, int, int, int, int]:
     return (call.lease, call.steps, call.input_tokens, call.output_tokens, call.cost)
 
 
-def _optional(limit: float | None) -> Field:
-    return b"" if limit is None else limit
+def _optional(limit: float | None) -> str:
+    return "" if limit is None else str(limit)
+
+
+def _packed(arguments: Sequence[str | int | float]) -> bytes:
+    """As one argument: a command costs by how many it has, here and in the server. No bytes, which scripts cannot read from it."""
+    try:
+        return _pack(arguments)
+    except OverflowError:  # scripts count in doubles anyway
+        return _pack([float(one) if isinstance(one, int) else one for one in arguments])
 
 
 @lru_cache(maxsize=1024)

@@ -12,9 +12,9 @@ from redis.crc import key_slot
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
 from proxy.store import Account, Ceiling, GuardedStore, Listing, Settlement, Store, Unit, longest_call, open_store
+from proxy.store.command import Command
 from proxy.store.contract import PartUnavailable
 from proxy.store.redis import RedisStore
-from proxy.store.wire import Command
 from tests.certificates import self_signed
 from tests.layouts import Cluster, client, redis_cluster, slot_of, until
 from tests.servers import free_port, redis_server

@@ -13,6 +13,7 @@ from redis.crc import key_slot
 from proxy.errors import StoreUnavailable
 from proxy.events import StoreChanged
 from proxy.store import Account, Ceiling, Committed, GuardedStore, Listing, Reservation, Settlement, Store, Unit, open_store, wire
+from proxy.store.command import Command
 from proxy.store.contract import TEAM_SECONDS
 from tests.certificates import self_signed
 from tests.servers import Server, free_port, redis_server, valkey_server
@@ -320,7 +321,7 @@ async def test_an_undo_that_never_arrives_holds_no_longer_than_the_lease(
 
     undo = wire.undo
 
-    def too_late(key: bytes, lease: str) -> wire.Command:
+    def too_late(key: bytes, lease: str) -> Command:
         server.kill()
         return undo(key, lease)
 

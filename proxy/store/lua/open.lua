@@ -3,23 +3,24 @@
 --
 -- KEYS     1, 2 see ledger.lua  3 settled, see commit.lua
 --          4 members (of an account only): sorted set, session by the time until which it counts as being there (s)
--- ARGV     1 ttl (ms)  2 lease  3 tag  4 steps  5 body bytes  6 input bound (tokens)  7 attached (tokens)  8 output wanted  9 modest output
+-- ARGV     one MessagePack list, "" in it where there is no deadline or limit:
+--          1 ttl (ms)  2 lease  3 tag  4 steps  5 body bytes  6 input bound (tokens)  7 attached (tokens)  8 output wanted  9 modest output
 --          10 floor  11, 12 prices of input and output (pico-dollars per token)  13 the lease's life (s)  14 "patient" or "again", see
 --          contract.py  15 what is paid beside tokens (nano-dollars)  16 ceilings, "=" for those that the session was last opened with
 --          17 deadline (s)  18, 19 tightening: ceilings, deadline  20 how many tags of other leases to return at most
 --          of an account only: 21, 22 calls and sessions at most  23 how long a session counts after its last call (s)  24 the member
---          No deadline or limit is "".
 -- Returns  record, version, now, started, counters (8) as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
 --          output, bound, held cost, the ceilings in force (nil if they are those asked with), spent and held of each, tags of other live
 --          leases, stop, fallen, amended (see limits.lua)
 --          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, -4 for a lease that is
 --          settled, nil for none; last: a ceiling's place or nil. Times are strings.
 
-local lease, steps = ARGV[2], tonumber(ARGV[4])
-local wanted, modest, floor = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local patient = ARGV[14] == 'patient'
-local input_price, output_price = tonumber(ARGV[11]), tonumber(ARGV[12])
-local member = ARGV[24]
+local asked = cmsgpack.unpack(ARGV[1])
+local lease, steps = asked[2], asked[4]
+local wanted, modest, floor = asked[8], asked[9], asked[10]
+local patient = asked[14] == 'patient'
+local input_price, output_price = asked[11], asked[12]
+local member = asked[24]
 
 local stored = redis.call('HMGET', ledger, 'life', 'started', 'ceilings', 'deadline', 'tightened', 'tightened_deadline', 'stop',
   member and 'stop' or 'record', 'version', 'ratio', 'known', 'fallen', 'amended')
@@ -57,7 +58,7 @@ if calls == 0 then
   end
 end
 
-local limits, until_at = ARGV[16], ARGV[17]
+local limits, until_at = asked[16], asked[17]
 if limits == '=' then
   limits, until_at = own or '', own_deadline or ''
 elseif not member then
@@ -68,35 +69,35 @@ elseif not member then
   if until_at ~= (own_deadline or '') then
     change('deadline', until_at)
   end
-  if ARGV[18] ~= '' then
-    local stricter = written(merged(parsed(tightened or ''), parsed(ARGV[18])))
+  if asked[18] ~= '' then
+    local stricter = written(merged(parsed(tightened or ''), parsed(asked[18])))
     if stricter ~= tightened then
       change('tightened', stricter)
       tightened = stricter
     end
   end
-  if ARGV[19] ~= '' then
-    tightened_deadline = math.min(tightened_deadline or tonumber(ARGV[19]), tonumber(ARGV[19]))
+  if asked[19] ~= '' then
+    tightened_deadline = math.min(tightened_deadline or tonumber(asked[19]), tonumber(asked[19]))
     change('tightened_deadline', string.format('%.17g', tightened_deadline))
   end
 end
 local ceilings, deadline, text_in_force, mark = in_force(limits, until_at, tightened, tightened_deadline, stored[13])
-if ARGV[16] == '=' then
+if asked[16] == '=' then
   text_in_force = text_in_force or limits
 end
 
-local bound, ratio = tonumber(ARGV[6]), not member and tonumber(stored[10] or 0) or 0
+local bound, ratio = asked[6], not member and tonumber(stored[10] or 0) or 0
 if ratio > 0 then
-  local size = tonumber(ARGV[5])
+  local size = asked[5]
   local known_size = math.min(size, tonumber(stored[11]))
   bound = math.min(bound, math.ceil(known_size * ratio * 1.1) + size - known_size + 512)
 end
-bound = bound + tonumber(ARGV[7])
-local input_cost = math.ceil(bound * input_price / 1000) + tonumber(ARGV[15])
+bound = bound + asked[7]
+local input_cost = math.ceil(bound * input_price / 1000) + asked[15]
 
 local refused, at_once, granted, last = false, 0, false, false
 local step = life[STEPS] + life[HELD + STEPS] + 1
-if ARGV[14] == 'again' and redis.call('ZSCORE', KEYS[3], lease) then
+if asked[14] == 'again' and redis.call('ZSCORE', KEYS[3], lease) then
   refused = -4
 elseif mark ~= '' then
   refused = -3
@@ -139,8 +140,8 @@ for place, one in ipairs(ceilings) do
 end
 
 -- Too many calls or sessions at once.
-local most = tonumber(ARGV[22] or '')
-if not refused and tonumber(ARGV[21] or '') and calls >= tonumber(ARGV[21]) then
+local most = tonumber(asked[22] or '')
+if not refused and tonumber(asked[21] or '') and calls >= tonumber(asked[21]) then
   refused, at_once = -1, calls
 elseif not refused and most then
   redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now)
@@ -154,13 +155,13 @@ end
 
 local tags = {}
 if calls > 0 and not member then
-  local others = redis.call('ZRANGE', leases, 0, 4 * ARGV[20] - 1, 'REV') -- some may be those of other sessions' calls
+  local others = redis.call('ZRANGE', leases, 0, 4 * asked[20] - 1, 'REV') -- some may be those of other sessions' calls
   for i, other in ipairs(others) do
     others[i] = 'hold ' .. other
   end
   for _, hold in ipairs(redis.call('HMGET', ledger, unpack(others))) do
     local tag = hold and string.match(hold, '^%d+:%d+:%d+:%d+:([^:]+):') or nil
-    if tag and #tags < tonumber(ARGV[20]) then
+    if tag and #tags < asked[20] then
       tags[#tags + 1] = tag
     end
   end
@@ -193,26 +194,26 @@ else
   add(life, HELD, steps, bound, output, held_cost)
   local speaks = ''
   if most then
-    redis.call('ZADD', KEYS[4], now + tonumber(ARGV[23]), member)
+    redis.call('ZADD', KEYS[4], now + asked[23], member)
     speaks = (joined and '+' or '') .. member
   end
-  redis.call('ZADD', leases, now + tonumber(ARGV[13]), lease)
+  redis.call('ZADD', leases, now + asked[13], lease)
   change('hold ' .. lease,
-    string.format('%d:%d:%d:%d:%s:%s:%s', steps, bound, output, held_cost, ARGV[3], speaks, table.concat(within, '|')))
+    string.format('%d:%d:%d:%d:%s:%s:%s', steps, bound, output, held_cost, asked[3], speaks, table.concat(within, '|')))
 end
 
-local ttl = tonumber(ARGV[1])
+local ttl = asked[1]
 store(changed, ttl, not stored[2])
 if not refused then
   -- Leases never go before their time, whatever the ttl. A new key has no end that a later one could be compared with.
-  local longest = math.max(ttl, math.ceil(1000 * ARGV[13]))
+  local longest = math.max(ttl, math.ceil(1000 * asked[13]))
   if alone then
     redis.call('PEXPIRE', leases, longest)
   else
     redis.call('PEXPIRE', leases, longest, 'GT')
   end
   if most then
-    redis.call('PEXPIRE', KEYS[4], math.max(ttl, math.ceil(1000 * ARGV[23])))
+    redis.call('PEXPIRE', KEYS[4], math.max(ttl, math.ceil(1000 * asked[23])))
   end
 end
 

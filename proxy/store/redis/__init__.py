@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from proxy.addresses import Layout, names_several, place_of
 from proxy.errors import StoreUnavailable
 from proxy.store import index, wire
+from proxy.store.command import Command, said
 from proxy.store.contract import (
     Account,
     Amendment,
@@ -36,9 +37,8 @@ from proxy.store.redis.cluster import Cluster
 from proxy.store.redis.connections import OneServer
 from proxy.store.redis.sentinels import Sentinels
 from proxy.store.redis.servers import Options, Servers
-from proxy.store.wire import Command
 
-_SECRET = b"lastcall:secret"
+_SECRET = "lastcall:secret"
 
 _Answer = TypeVar("_Answer")
 
@@ -57,7 +57,7 @@ class RedisStore:
 
     async def secret(self) -> bytes:
         # Offers what it knew before, so that replicas keep their fingerprints when a server comes back without its data.
-        self._secret = await self._ask([(b"SET", _SECRET, self._secret, b"NX"), (b"GET", _SECRET)], _secret)
+        self._secret = await self._ask([said("SET", _SECRET, self._secret, "NX"), said("GET", _SECRET)], _secret)
         return self._secret
 
     async def find(self, links: Sequence[bytes]) -> bytes | None:
@@ -66,33 +66,36 @@ class RedisStore:
         if not links:
             return None
         if self._servers.several:
-            return await self._ask([(b"GET", wire.link_key(link)) for link in links], _first_of_several, spared=len(links))
-        return await self._ask([(b"MGET", *map(wire.link_key, links))], _first)
+            return await self._ask([said("GET", wire.link_key(link)) for link in links], _first_of_several, spared=len(links))
+        return await self._ask([said("MGET", *map(wire.link_key, links))], _first)
 
     async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
+        if not reservation.accounts:
+            (reply,) = await self._ask([wire.open_session(session, reservation, ttl)], list)
+            return opened(wire.loaded(reply), [wire.grant(reply, reservation)])
         try:
             return await self._reserve(session, reservation, ttl)
         except (StoreUnavailable, asyncio.CancelledError) as error:
-            if self._servers.several and reservation.accounts and not (isinstance(error, PartUnavailable) and not error.asked):
+            if self._servers.several and not (isinstance(error, PartUnavailable) and not error.asked):
                 self._undo_beside(session, reservation)
             raise
 
     async def _reserve(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
+        """In the session's own ledger and in those of accounts, which none of them knows of."""
         accounts = reservation.accounts
         commands = [wire.open_session(session, reservation, ttl)]
         commands += [wire.open_account(session, account, reservation, ttl) for account in accounts]
         replies = await self._ask(commands, list)
         grants = [wire.grant(replies[0], reservation)]
-        if accounts:
-            grants += [wire.grant(reply, reservation, accounts[at], at) for at, reply in enumerate(replies[1:])]
-            if again := tight(reservation, grants):
-                less = lowered(reservation, grants[0])
-                second = await self._ask([wire.open_account(session, accounts[at], less, ttl) for at in again], list)
-                for at, reply in zip(again, second, strict=True):
-                    grants[at + 1] = wire.grant(reply, less, accounts[at], at)
-            if places := to_undo(grants):
-                keys = [session, *(account.key for account in accounts)]
-                await self._ask([wire.undo(keys[place], reservation.lease) for place in places], list)
+        grants += [wire.grant(reply, reservation, accounts[at], at) for at, reply in enumerate(replies[1:])]
+        if again := tight(reservation, grants):
+            less = lowered(reservation, grants[0])
+            second = await self._ask([wire.open_account(session, accounts[at], less, ttl) for at in again], list)
+            for at, reply in zip(again, second, strict=True):
+                grants[at + 1] = wire.grant(reply, less, accounts[at], at)
+        if places := to_undo(grants):
+            keys = [session, *(account.key for account in accounts)]
+            await self._ask([wire.undo(keys[place], reservation.lease) for place in places], list)
         return opened(wire.loaded(replies[0]), grants)
 
     def _undo_beside(self, session: bytes, reservation: Reservation) -> None:
@@ -122,9 +125,8 @@ class RedisStore:
         ttl: float,
         listing: Listing | None = None,
     ) -> Committed:
-        life = wire.milliseconds(ttl)
         # Links first: so the session, whose life the script renews after them, outlives them, where one server has both.
-        commands: list[Command] = [(b"SET", wire.link_key(link), session, b"PX", life) for link in links]
+        commands = wire.links(links, session, ttl)
         new = record is not None and version == 0
         if listing is not None and new:
             commands.append(wire.enlist(session, listing, ttl))

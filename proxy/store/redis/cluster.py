@@ -15,13 +15,12 @@ from redis.exceptions import ConnectionError as ConnectionLost
 
 from proxy.addresses import Address, Place
 from proxy.events import StoreChanged
-from proxy.store import wire
 from proxy.store.breaker import Breaker
+from proxy.store.command import Command, said
 from proxy.store.contract import OnChange, PartUnavailable
 from proxy.store.deadline import Deadline
 from proxy.store.redis.connections import Connections
 from proxy.store.redis.servers import Options
-from proxy.store.wire import Command
 
 _RETRY_SECONDS = 1.0  # between two tries of a server that is away
 _LOOK_SECONDS = 1.0  # between two looks at who has which slots, while that is in doubt
@@ -29,7 +28,7 @@ _LOOK_DEADLINES = 4  # how long each may take, beside the calls: connecting to a
 _MOST_ASKED = 5  # servers, at each
 _MOST_HOPS = 5  # of a command whose slot moves
 _HOP_SECONDS = 0.005  # before a command is sent again whose keys are half way
-_ASKING: Command = (b"ASKING",)
+_ASKING = said("ASKING")
 
 _Ranges = tuple[tuple[int, int, Address], ...]
 
@@ -56,7 +55,7 @@ class _Node:
                 if isinstance(reply, ResponseError) and not isinstance(reply, AskError | TryAgainError):
                     raise reply
         except (RedisError, OSError) as error:
-            await self.connections.drop()
+            self.connections.drop()
             if self.breaker.failed(type(error).__name__):
                 self._on_change(StoreChanged(up=False, cause=type(error).__name__, node=self.name))
             raise self.away() from error
@@ -98,7 +97,7 @@ class Cluster:
         if not self._owners:
             await self._look()
         replies: list[Any] = [None] * len(commands)
-        slots = [key_slot(_key(command)) for command in commands]
+        slots = [key_slot(command.key) for command in commands]
         left = list(range(len(commands)))
         redirected: dict[int, _Node] = {}
         for hop in range(_MOST_HOPS):
@@ -125,7 +124,7 @@ class Cluster:
         if self._looking is not None:
             self._looking.cancel()
         for node in self._nodes.values():
-            await node.connections.drop()
+            node.connections.drop()
 
     # Who is asked
 
@@ -154,7 +153,7 @@ class Cluster:
         wanted = [commands[place] for place in places]
         try:
             if asking:
-                told = await node.ask([one for command in wanted for one in (_ASKING, wire.in_full(command))])
+                told = await node.ask([one for command in wanted for one in (_ASKING, command.in_full)])
                 answers = told[1::2]
             else:
                 answers = await node.ask(wanted)
@@ -238,7 +237,7 @@ class Cluster:
         await self._take(said.most_common(1)[0][0])
 
     async def _slots_by(self, node: _Node) -> _Ranges:
-        (reply,) = await node.connections.exchange([(b"CLUSTER", b"SLOTS")])
+        (reply,) = await node.connections.exchange([said("CLUSTER", "SLOTS")])
         if isinstance(reply, ResponseError):
             raise reply
         if not reply:
@@ -254,17 +253,11 @@ class Cluster:
         for address in self._nodes.keys() - serving:
             self._nodes[address].forgive()
             if address not in self._seeds:
-                await self._nodes.pop(address).connections.retire()
+                self._nodes.pop(address).connections.retire()
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _key(command: Command) -> bytes:
-    """The first key of a command, which is in the slot of all others."""
-    key = command[3] if command[0] == b"EVALSHA" else command[1]
-    return key if isinstance(key, bytes) else str(key).encode()
 
 
 def _address(host: bytes | None, port: int, teller: _Node) -> Address:

@@ -5,7 +5,7 @@ more processor time than the rest of the call.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import hiredis
@@ -13,11 +13,9 @@ from redis.asyncio.connection import AbstractConnection, DefaultParser
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
-from proxy.store import wire
-from proxy.store.wire import Command
+from proxy.store.command import Command, said
 from proxy.waits import Turns
 
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub takes tuples of one field only
 _MORE = object()  # what hiredis says while a reply has not come whole
 
 
@@ -29,8 +27,9 @@ class Line(asyncio.Protocol):
 
     def __init__(self, connection: AbstractConnection) -> None:
         assert connection._writer is not None
-        self._connection = connection
-        self._transport = connection._writer.transport  # redis-py has no public way to it
+        self._writer = connection._writer  # redis-py has no public way to it
+        connection._writer = connection._reader = None  # so that it is no longer the other's to close
+        self._transport = self._writer.transport
         self._transport.set_protocol(self)
         self._parser = hiredis.Reader(InvalidResponse, DefaultParser.parse_error, notEnoughData=_MORE)
         self._loop = asyncio.get_running_loop()
@@ -50,8 +49,8 @@ class Line(asyncio.Protocol):
         self._transport.write(commands)
         return waiting
 
-    async def close(self) -> None:
-        await self._connection.disconnect(nowait=True)
+    def close(self) -> None:
+        self._writer.close()
 
     def data_received(self, data: bytes) -> None:
         waiting = self._waiting
@@ -87,59 +86,58 @@ class Connections:
         self._idle: list[Line] = []
         self._retired = False
 
-    async def exchange(self, commands: list[Command]) -> list[Any]:
-        """The replies, errors among them as values. Every command may be sent twice. Raises `RedisError` and `OSError`."""
-        replies = await self._sent(commands)
-        for at, reply in enumerate(replies):
-            if isinstance(reply, NoScriptError):  # from there on anew, since their order counts; what is done twice is done once
-                replies[at:] = await self._sent([wire.in_full(command) for command in commands[at:]])
-                break
-        return replies
+    async def exchange(self, commands: list[Command], *, strict: bool = False) -> list[Any]:
+        """The replies, errors among them as values. Every command may be sent twice. Raises `RedisError` and `OSError`.
 
-    async def drop(self) -> None:
-        """Leave those that nobody uses now: whatever happened to one of them may have happened to all."""
-        while self._idle:
-            await self._idle.pop().close()
-
-    async def retire(self) -> None:
-        """Leave all, those in use as soon as they have their replies."""
-        self._retired = True
-        await self.drop()
-
-    async def _sent(self, commands: list[Command]) -> list[Any]:
+        strict: raises the first error that is among them.
+        """
         await self._slots.take()
         try:
-            return await self._attempt(commands)
+            replies = await self._attempt(commands)
         except ConnectionLost:
-            await self.drop()
-            return await self._attempt(commands)  # A server that was restarted meanwhile answers on a new connection.
+            self.drop()
+            replies = await self._attempt(commands)  # A server that was restarted meanwhile answers on a new connection.
         finally:
             self._slots.give()
+        for at, reply in enumerate(replies):
+            if isinstance(reply, NoScriptError):  # from there on anew, since their order counts; what is done twice is done once
+                replies[at:] = await self.exchange([command.in_full for command in commands[at:]], strict=strict)
+                break
+            if strict and isinstance(reply, ResponseError):
+                raise reply
+        return replies
+
+    def drop(self) -> None:
+        """Leave those that nobody uses now: whatever happened to one of them may have happened to all."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def retire(self) -> None:
+        """Leave all, those in use as soon as they have their replies."""
+        self._retired = True
+        self.drop()
 
     async def _attempt(self, commands: list[Command]) -> list[Any]:
-        line = await self._line()
+        line = self._idle.pop() if self._idle else None
+        if line is None or not line.is_open:  # those below it have been idle for longer
+            self.drop()
+            line = await self._connected()
         try:
-            replies = await line.exchange(b"".join(map(_pack, commands)), len(commands))
+            replies = await line.exchange(b"".join([command.words for command in commands]), len(commands))
             for reply in replies:
                 if isinstance(reply, ConnectionLost):  # it is still loading its data, say
                     raise reply
         except BaseException:
             # Also on cancellation: the replies would answer the next caller.
-            await line.close()
+            line.close()
             raise
         if self._retired:
-            await line.close()
+            line.close()
         else:
             self._idle.append(line)
         return replies
 
-    async def _line(self) -> Line:
-        """An idle one that is still good, else a new one."""
-        while self._idle:
-            line = self._idle.pop()
-            if line.is_open:
-                return line
-            await line.close()
+    async def _connected(self) -> Line:
         connection = self._new()
         await connection.connect()  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         if await connection.can_read():
@@ -153,22 +151,14 @@ class OneServer(Connections):
 
     several = False
 
-    async def ask(self, commands: list[Command], spared: int = 0) -> list[Any]:
-        return good(await self.exchange(commands))
+    def ask(self, commands: list[Command], spared: int = 0) -> Coroutine[Any, Any, list[Any]]:
+        return self.exchange(commands, strict=True)
 
     async def ping(self) -> None:
-        await self.ask([(b"PING",)])
+        await self.ask([said("PING")])
 
     async def failed(self) -> None:
-        await self.drop()
+        self.drop()
 
     async def close(self) -> None:
-        await self.drop()
-
-
-def good(replies: list[Any]) -> list[Any]:
-    """The replies, if no error is among them; else raises the first."""
-    for reply in replies:
-        if isinstance(reply, ResponseError):
-            raise reply
-    return replies
+        self.drop()

@@ -15,9 +15,9 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import RedisError
 
 from proxy.addresses import Address, Place
-from proxy.store.redis.connections import Connections, good
+from proxy.store.command import Command, said
+from proxy.store.redis.connections import Connections
 from proxy.store.redis.servers import Options
-from proxy.store.wire import Command
 
 _LOOK_SECONDS = 5.0
 
@@ -49,29 +49,29 @@ class Sentinels:
         elif asyncio.get_running_loop().time() - self._looked_at > _LOOK_SECONDS:
             self._begin_look()
         try:
-            return good(await primary.exchange(commands))
+            return await primary.exchange(commands, strict=True)
         except ConnectionLost:
             successor = await self._look()
             if successor is primary:
                 raise
-            return good(await successor.exchange(commands))
+            return await successor.exchange(commands, strict=True)
         except asyncio.CancelledError:
             self._in_doubt = True  # by whoever gave up waiting for the answer
             raise
 
     async def ping(self) -> None:
-        await self.ask([(b"PING",)])
+        await self.ask([said("PING")])
 
     async def failed(self) -> None:
         self._in_doubt = True
         if self._primary is not None:
-            await self._primary.drop()
+            self._primary.drop()
 
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
         if self._primary is not None:
-            await self._primary.drop()
+            self._primary.drop()
         for sentinel in self._sentinels:
             await sentinel.aclose()
 
@@ -94,7 +94,7 @@ class Sentinels:
         before, self._address = self._primary, address
         self._primary = Connections(self._options.to(address), self._options.most)
         if before is not None:
-            await before.retire()
+            before.retire()
         return self._primary
 
 

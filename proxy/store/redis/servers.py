@@ -8,7 +8,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from proxy.addresses import Address
-from proxy.store.wire import Command
+from proxy.store.command import Command
 
 _MAX_CONNECTIONS = 64
 

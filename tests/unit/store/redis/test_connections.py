@@ -11,12 +11,13 @@ import pytest
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import InvalidResponse, ResponseError
 
+from proxy.store.command import said
 from proxy.store.redis.connections import Connections
 from proxy.store.redis.servers import Options
 
 Answer = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
 
-PING = (b"PING",)
+PING = said("PING")
 
 
 @asynccontextmanager
@@ -40,7 +41,7 @@ async def serving(answer: Answer) -> AsyncIterator[Connections]:
     try:
         yield connections
     finally:
-        await connections.drop()
+        connections.drop()
         server.close()
         await until_read()
 
@@ -110,7 +111,7 @@ async def test_a_connection_that_is_lost_meanwhile_is_replaced_once(last_words: 
 
     async with serving(answer) as connections:
         assert await connections.exchange([PING]) == [b"good"]
-        await connections.drop()
+        connections.drop()
         with pytest.raises(ConnectionLost):
             await connections.exchange([PING])
 
