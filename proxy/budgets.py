@@ -61,11 +61,16 @@ def wanted_output(request: Request) -> int:
 
 def estimate(request: Request, token_limit: int | None) -> Estimate:
     """What to reserve: a token of text is at least a byte, so the body's size bounds the input; the client's limit bounds the answer."""
-    bound = request.text_bytes + TEMPLATE_TOKENS
-    wanted = wanted_output(request)
+    choices, wanted = request.choices, wanted_output(request)
     share = MODEST_OUTPUT if token_limit is None else max(USEFUL_OUTPUT, min(MODEST_OUTPUT, token_limit // 8))
-    floor = min(USEFUL_OUTPUT * request.choices, wanted)
-    return Estimate(bound, request.attachments * ATTACHMENT_TOKENS, wanted, min(share * request.choices, wanted), floor)
+    modest, floor = share * choices, USEFUL_OUTPUT * choices
+    return Estimate(
+        request.text_bytes + TEMPLATE_TOKENS,
+        request.attachments * ATTACHMENT_TOKENS,
+        wanted,
+        modest if modest < wanted else wanted,
+        floor if floor < wanted else wanted,
+    )
 
 
 def clamp(request: Request, granted: int | None, wanted: int) -> int | None:

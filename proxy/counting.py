@@ -87,8 +87,9 @@ class Lately:
         for step in fresh:
             self._count(step, 1)
         ladder = policy.ladders.get(_REPEATED_OUTPUT)
-        often = ladder is not None and self._repeated + 2 >= ladder.least
-        amiss = often or self._amiss > 0 or any([entry.result == UNSEEN for entry in trail.newest])
+        amiss = self._amiss > 0 or (ladder is not None and self._repeated + 2 >= ladder.least)
+        for entry in trail.newest:
+            amiss = amiss or entry.result == UNSEEN
         if len(steps) == LATELY:
             self._count(steps[0], -1)
             steps = steps[1:]
