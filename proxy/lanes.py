@@ -100,7 +100,7 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
 
 
 def _trail(record: Record, place: Place, request: Request, history: History, asker: Asker, *, whole: bool) -> Trail:
-    lane, run, count = place.lane, place.run, len(history.messages)
+    lane, run, count = place.lane, place.run, len(history.messages.answers)
     start = min(max(0 if whole else run, lane.since), count)
     before = lane.before if place.current else []
     steps = tuple(join(record, lane, history.messages, history.prints, start, before))
@@ -309,7 +309,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
 def _run_start(lane: Lane, request: Request, history: History, prints: Fingerprints) -> int:
     """The message the current run begins at: where a person last said something new."""
     # Of a history that the upstream keeps the lane knows what was said before and where the run began.
-    count, start = len(history.messages), lane.run if history.remembered else 0
+    count, start = len(history.messages.answers), lane.run if history.remembered else 0
     texts: list[int] = list(lane.texts) if history.remembered else []
     known = {*lane.older, *texts}
     for user in history.users:

@@ -150,7 +150,10 @@ def _liken(nodes: Sequence[Node], at: int, seen: Sequence[SeenCall], messages: M
     seen: its calls. Returns the nodes that got another.
     """
     changed: list[int] = []
-    for position in range(min(len(nodes[at].calls), _LIKENED)):
+    near = [other.sketch for node in nodes[max(at - _LOOKED_BACK, 0) : at] for other in node.calls]
+    for position, kept in enumerate(nodes[at].calls[:_LIKENED]):
+        if kept.sketch not in near:  # nearly always
+            continue
         kept, content = nodes[at].calls[position], seen[position].content
         if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
             continue
@@ -183,10 +186,7 @@ def _give(nodes: Sequence[Node], results: set[int], identity: int) -> list[int]:
 def _earlier(nodes: Sequence[Node], at: int, kept: KeptCall) -> list[tuple[int, int]]:
     """Where the same tool answered before with something of the same build, the newest first."""
     found: list[tuple[int, int]] = []
-    first = max(at - _LOOKED_BACK, 0)
-    if kept.sketch not in [other.sketch for node in nodes[first:at] for other in node.calls]:  # nearly always
-        return found
-    for number in range(at - 1, first - 1, -1):
+    for number in range(at - 1, max(at - _LOOKED_BACK, 0) - 1, -1):
         for position, other in enumerate(nodes[number].calls[:_LIKENED]):
             if other.sketch == kept.sketch and other.name == kept.name and _another(other, kept):
                 found.append((number, position))

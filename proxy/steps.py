@@ -128,8 +128,9 @@ def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]
     """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
     kept, offset, answers = lane.nodes, lane.offset, messages.answers
     kept.extend([Node(answer, []) for answer in answers[offset + len(kept) :]])
-    for node, message in zip(kept, messages.earlier[offset:], strict=False):
-        node.place, node.said = message.place, message.said
+    if messages.earlier:
+        for node, message in zip(kept, messages.earlier[offset:], strict=False):
+            node.place, node.said = message.place, message.said
     first = max(start, offset)
     return first, kept[first - offset : len(answers) - offset]
 
