@@ -276,7 +276,8 @@ def _text_of(ceilings: tuple[Ceiling, ...]) -> str:
 
 def loaded(reply: list[Any]) -> Loaded:
     """What the answer to `open_session` says of the session."""
-    record, version, now, started, counters, *_, tags, _, fallen, amended = reply
+    record, version, now, started, counters = reply[:5]
+    tags, fallen, amended = reply[15], reply[17], reply[18]
     note = b"" if amended is None else _amended(amended)[1]
     return Loaded(record, version, float(now), _ledger(counters, float(started)), tuple(map(int, tags)), _stopped(fallen), note)
 
