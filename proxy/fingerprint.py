@@ -12,13 +12,16 @@ import json
 import math
 import re
 import struct
+from functools import lru_cache
 from hashlib import blake2b
+from json.encoder import encode_basestring_ascii
 from typing import Any, TypeVar
 
 import msgspec
 
 from proxy.models import ToolCall
 
+Hash = blake2b  # one under way
 UNSEEN = 0  # the hash of a result that has not arrived
 
 _DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool comes near
@@ -34,6 +37,7 @@ class Fingerprints:
 
     def __init__(self, secret: bytes, *, loose: bool) -> None:
         self._secret = secret
+        self._hash, self._raw = _keyed(secret), _keyed(secret, b"raw result")  # a copy costs less than another one
         self._loose = loose
         self._calls: dict[int, int] = {}
         self._results: dict[bytes, int] = {}
@@ -51,11 +55,7 @@ class Fingerprints:
 
     def message(self, calls: tuple[ToolCall, ...]) -> tuple[int, tuple[int, ...]]:
         """The identity of a message by the ids and fingerprints of its calls, and those fingerprints. Cached, as histories come back."""
-        if len(calls) == 1:  # nearly always
-            (call,) = calls
-            key = hash((call.id, call.name, call.arguments))
-        else:
-            key = hash(tuple([(call.id, call.name, call.arguments) for call in calls]))
+        key = hash(calls)
         found = self._messages.get(key)
         if found is None:
             fingerprints, named = [], []
@@ -69,15 +69,14 @@ class Fingerprints:
 
     def raw_result(self, content: bytes) -> int:
         """The exact identity of a result, from its raw JSON value. Even, never `UNSEEN`: cheap, and enough while nothing differs."""
-        digest = blake2b(content, digest_size=8, key=self._secret, person=b"raw result").digest()
-        return int.from_bytes(digest, "little") & ~1 or 2
+        return _digest_of(self._raw, content) & ~1 or 2
 
     def result(self, content: bytes) -> int:
         """The identity of a result by its normalised text. Odd, so that the two kinds cannot be mixed up."""
         key = blake2b(content, digest_size=16, key=self._secret).digest()
         found = self._results.get(key)
         if found is None:
-            found = _keep(self._results, key, self._digest(b"result", _normal_content(content)) | 1)
+            found = _keep(self._results, key, _digest_of(self._hash, _framed((b"result", _normal_content(content)))) | 1)
         return found
 
     def error(self, text: str) -> int:
@@ -92,19 +91,53 @@ class Fingerprints:
             found = _keep(self._texts, key, self.digest(kind.encode(), text.encode("utf-8", "surrogatepass")))
         return found
 
+    def line(self) -> Hash:
+        """A list of hashes that can be added to, as they are `packed`."""
+        return _keyed(self._secret, b"line")
+
     def digest(self, *parts: bytes) -> int:
         """An 8-byte keyed hash of byte strings, as a non-zero integer."""
-        return self._digest(*parts) or 1
+        return _digest_of(self._hash, _framed(parts)) or 1
 
-    def _digest(self, *parts: bytes) -> int:
-        lengths = struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts))  # so that no two lists of parts are alike
-        joined = b"".join((lengths, *parts))
-        return int.from_bytes(blake2b(joined, digest_size=8, key=self._secret).digest(), "little")
+
+def _keyed(secret: bytes, person: bytes = b"") -> Hash:
+    return blake2b(digest_size=8, key=secret, person=person)
+
+
+def _digest_of(begun: Hash, rest: bytes) -> int:
+    """What a hash comes to with these bytes behind what it was given. It stays as it is."""
+    whole = begun.copy()
+    whole.update(rest)
+    number: int = _NUMBER.unpack(whole.digest())[0]
+    return number
+
+
+def ended(line: Hash, hashes: list[int]) -> int:
+    """The identity of a line with these hashes behind it, non-zero. The line stays as it is."""
+    return _digest_of(line, packed(hashes)) or 1
 
 
 def packed(hashes: list[int]) -> bytes:
     """A list of 8-byte hashes as bytes."""
-    return struct.pack(f"<{len(hashes)}Q", *hashes)
+    return _hashes(len(hashes)).pack(*hashes)
+
+
+def _framed(parts: tuple[bytes, ...]) -> bytes:
+    """Byte strings as one, so that no two lists of them are alike."""
+    return b"".join((_sizes(len(parts) + 1).pack(len(parts), *map(len, parts)), *parts))
+
+
+@lru_cache(32)
+def _hashes(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}Q")
+
+
+@lru_cache(32)
+def _sizes(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
+
+
+_NUMBER = struct.Struct("<Q")
 
 
 def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
@@ -121,10 +154,13 @@ def canonical(arguments: str, *, loose: bool) -> str:
     its own raw text.
     """
     try:
-        value = json.loads(arguments, parse_float=_number, parse_constant=str)
-        return json.dumps(_plain(value, loose, 0), sort_keys=True, separators=(",", ":"))
+        text = arguments.strip(_SPACE)
+        value, end = _JSON.raw_decode(text)
+        if end == len(text):
+            return _spelled(value, loose, 0)
     except (ValueError, RecursionError):
-        return "raw:" + (arguments.strip() if loose else arguments)
+        pass
+    return "raw:" + (arguments.strip() if loose else arguments)
 
 
 def _number(text: str) -> float | int | str:
@@ -134,19 +170,26 @@ def _number(text: str) -> float | int | str:
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
-def _plain(value: Any, loose: bool, depth: int) -> Any:
+_JSON = json.JSONDecoder(parse_float=_number, parse_constant=str)
+_SPACE = " \t\n\r"  # what JSON knows as such
+_WORDS = {None: "null", True: "true", False: "false"}
+
+
+def _spelled(value: Any, loose: bool, depth: int) -> str:
+    """A JSON value as `json.dumps` writes it with sorted keys, but for what `loose` makes equal."""
     if depth > _DEPTH:
         raise ValueError("nested too deep to canonicalise")
-    match value:
-        case dict():
-            return {k: _plain(v, loose, depth + 1) for k, v in value.items() if not (loose and v is None)}
-        case list():
-            return [_plain(v, loose, depth + 1) for v in value]
-        case str() if loose:
-            text = value.strip()
-            return int(text) if _EXACT_INT.fullmatch(text) else text
-        case _:
-            return value
+    kind = type(value)
+    if kind is str:
+        text = value.strip() if loose else value
+        # Nearly all texts begin with a letter.
+        return str(int(text)) if loose and text[:1] <= "9" and _EXACT_INT.fullmatch(text) else encode_basestring_ascii(text)
+    if kind is dict:
+        names = [name for name in sorted(value) if value[name] is not None] if loose else sorted(value)
+        return "{" + ",".join([f"{encode_basestring_ascii(name)}:{_spelled(value[name], loose, depth + 1)}" for name in names]) + "}"
+    if kind is list:
+        return "[" + ",".join([_spelled(member, loose, depth + 1) for member in value]) + "]"
+    return repr(value) if kind is int or kind is float else _WORDS[value]
 
 
 def _normal_content(content: bytes) -> bytes:

@@ -18,8 +18,11 @@ from proxy.models import Request
 ROOM = 16 * 2**20  # bytes that are held of the newest bodies, and of what was read of them
 _PER_ITEM = 512  # bytes that an item takes beside its content
 _LEAST = 4_096  # bytes of a body: a shorter one is read as quickly as it is found
-_WINDOW = 4_096  # bytes before a mark: in a conversation they hold ids, so that no two conversations look the same there
-_LOOKS = 8  # marks: a body that grew by more than the half is read as a whole
+_WINDOW = 8_192  # bytes before a mark in which the newest id is looked for
+_ID = b'_id"'  # ends the member of a result, in every dialect, that names its call
+_LONGEST_ID = 64  # bytes from there on: conversations that say the same have other ids
+_NEAR = 256  # bytes before a mark: conversations that have no ids say something else
+_LOOKS = 4  # marks: a body that grew by more than the half is read as a whole
 _SPACE = b" \t\n\r"
 _MARKER = b'"cache_control"'
 _ENDING = 256  # bytes at the end of a history in which the newest marker stands: behind the text that it marks
@@ -65,34 +68,35 @@ class Readings:
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
         self._held = 0
-        self._known: dict[int, _Reading] = {}  # by a hash of the caller and of a window of the body, the oldest first
+        self._known: dict[int, _Reading] = {}  # by a hash of the caller and of what tells conversations apart, the oldest first
 
     def read(self, dialect: Dialect, body: bytes, caller: str) -> Request:
         """Reads a request. Raises `BadRequest`, as the dialect does, on bytes that are not one. caller: whose it is."""
         if len(body) < _LEAST:
             return dialect.parse(body)
-        known = self._find(dialect, body, caller)
+        known, found, key = self._find(dialect, body, caller)
         request, reading = (_grown(dialect, known, body) if known is not None else None) or _whole(dialect, body)
         if reading.end >= _LEAST:
-            self._keep(dialect, reading, caller)
+            mark = _mark_before(reading.end)
+            self._keep(key if mark == found else _key(dialect, body, mark, caller), reading)
         return request
 
-    def _find(self, dialect: Dialect, body: bytes, caller: str) -> _Reading | None:
-        """Takes out what is known of the beginning of a body."""
+    def _find(self, dialect: Dialect, body: bytes, caller: str) -> tuple[_Reading | None, int, int]:
+        """Takes out what is known of the beginning of a body. Also the mark before which it was found, and by which key."""
         mark = len(body) + 1
         for _ in range(_LOOKS):
             mark = _mark_before(mark - 1)
-            known = self._known.pop(_key(dialect, body, mark, caller), None)
+            key = _key(dialect, body, mark, caller)
+            known = self._known.pop(key, None)
             if known is not None:
                 self._held -= known.weight
-                return known
-        return None
+                return known, mark, key
+        return None, 0, 0
 
-    def _keep(self, dialect: Dialect, reading: _Reading, caller: str) -> None:
+    def _keep(self, key: int, reading: _Reading) -> None:
         weight = reading.weight
         if weight > self._room:
             return
-        key = _key(dialect, reading.request.body, _mark_before(reading.end), caller)
         replaced = self._known.pop(key, None)
         self._held += weight - (replaced.weight if replaced is not None else 0)
         self._known[key] = reading
@@ -108,9 +112,9 @@ def _grown(dialect: Dialect, known: _Reading, body: bytes) -> _Read | None:
     rest = len(body) - len(known.request.body) + known.rest
     lasting = _lasting(elements)
     if lasting == len(elements):
-        request = dialect.grow(known.request, body, b"[%b]" % elements)
+        request = dialect.grow(known.request, body, b"[" + elements + b"]")
         return None if request is None else (request, _Reading(request, rest, rest))
-    held = dialect.grow(known.request, body, b"[%b]" % elements[:lasting])
+    held = dialect.grow(known.request, body, b"[" + elements[:lasting] + b"]")
     end = body.index(elements, known.end) + lasting if lasting else known.end
     return None if held is None else _with_newest(dialect, _Reading(held, end, rest), body, elements[lasting:])
 
@@ -135,7 +139,7 @@ def _whole(dialect: Dialect, body: bytes) -> _Read:
 
 def _with_newest(dialect: Dialect, held: _Reading, body: bytes, newest: bytes) -> _Read | None:
     """The request of a body that has these elements behind those that are held."""
-    request = dialect.grow(held.request, body, b"[%b]" % newest.lstrip(_SPACE + b","))
+    request = dialect.grow(held.request, body, b"[" + newest.lstrip(_SPACE + b",") + b"]")
     if request is None:
         return None
     return msgspec.structs.replace(request, groundwork=held.request.groundwork), held
@@ -143,10 +147,10 @@ def _with_newest(dialect: Dialect, held: _Reading, body: bytes, newest: bytes) -
 
 def _lasting(elements: bytes) -> int:
     """How many bytes of elements come back as they are: up to the first of the newest that holds a marker."""
-    if _MARKER not in elements[-_ENDING:]:
+    if elements.find(_MARKER, -_ENDING) < 0:
         return len(elements)
     try:
-        each = raw_list(b"[%b]" % elements)
+        each = raw_list(b"[" + elements + b"]")
     except UNREADABLE:
         return len(elements)
     before = max(len(each) - _NEWEST, 0)
@@ -159,13 +163,14 @@ def _lasting(elements: bytes) -> int:
 
 
 def _mark_before(length: int) -> int:
-    """The last of the places up to a length where bodies are compared: eight between a power of two and the next."""
-    step = 1 << max(length.bit_length() - 4, 0)
-    return length // step * step
+    """The last of the places up to a length where bodies are compared: four between a power of two and the next."""
+    part = length.bit_length() - 3
+    return length >> part << part
 
 
 def _key(dialect: Dialect, body: bytes, mark: int, caller: str) -> int:
-    return hash((caller, dialect.name, body[max(mark - _WINDOW, 0) : mark]))
+    at = body.rfind(_ID, mark - _WINDOW if mark > _WINDOW else 0, mark - _LONGEST_ID)
+    return hash((caller, dialect.name, body[at : at + _LONGEST_ID] if at >= 0 else b"", body[mark - _NEAR : mark]))
 
 
 def _span_of_list(body: bytes, name: str) -> tuple[int, int]:

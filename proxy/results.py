@@ -112,7 +112,7 @@ def _first_seen(seen: SeenCall, kept: KeptCall, prints: Fingerprints, *, newest:
         flags |= VOID
     error = prints.error(error_text(content)) if flags & FAILED else 0
     if newest or not is_stub(content):
-        result = prints.raw_result(content)
+        result = seen.exact or prints.raw_result(content)
     else:  # cut before it was ever recorded: it equals nothing
         result = prints.raw_result(b"stub %d %d" % (seen.fingerprint, seen.item))
     return KeptCall(kept.call, result, kept.name, flags, error, sketch(content) if len(content) <= _LONGEST_COMPARED else 0)

@@ -7,14 +7,14 @@ up here: what only a session knows (results as first seen, calls from before a c
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import overload
 
 import msgspec
 
 from proxy.effects import Offer
-from proxy.fingerprint import UNSEEN, Fingerprints, packed
+from proxy.fingerprint import UNSEEN, Fingerprints, Hash, ended, packed
 from proxy.models import HOSTED, Groundwork, Item, Request, Role, ToolCall, text_of
 from proxy.outcomes import FAILED, VOID
 
@@ -24,10 +24,14 @@ _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role
 
 
 _GONE = Item(_SYSTEM)  # in the place of an item that is known from before
+_EMPTY = b'""'  # what a result says that says nothing
 
 
 class SeenCall(msgspec.Struct, gc=False):
-    """A call as a history shows it. content: the result's raw JSON, b"" while there is none; item: where that result stands."""
+    """A call as a history shows it. content: the result's raw JSON, b"" while there is none; item: where that result stands.
+
+    exact: the identity of that content by its bytes, where it is known already.
+    """
 
     fingerprint: int
     name: str
@@ -35,6 +39,7 @@ class SeenCall(msgspec.Struct, gc=False):
     content: bytes = b""
     item: int = -1
     failed: bool = False
+    exact: int = UNSEEN
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -90,76 +95,105 @@ class Past(msgspec.Struct, frozen=True, gc=False):
 
 
 class Messages(Sequence[Message]):
-    """The assistant messages of a history. Identities are at hand; the rest of a message is read when it is looked at.
+    """The assistant messages of a history, and who else spoke. Identities are at hand; the rest of a message is read when it is looked at.
 
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
-    calls as they were made. fingerprints: theirs. line: `answers` as bytes. earlier: the first of them, of which only the last can have
+    calls as they were made. fingerprints: theirs. users: the user items. earlier: the first messages, of which only the last can have
     results in the request. times: how often each call was made; again: how many calls were not the first of their kind. begun: how many of
     the messages were those of the request that this one goes on from. joined: what a record made of them.
     """
 
-    __slots__ = ("_read", "_starts", "again", "answers", "begun", "earlier", "fingerprints", "items", "joined", "line", "made", "times")
+    __slots__ = (
+        "_line",
+        "_newest",
+        "_read",
+        "_starts",
+        "again",
+        "answers",
+        "begun",
+        "earlier",
+        "fingerprints",
+        "items",
+        "joined",
+        "made",
+        "times",
+        "users",
+    )
 
-    items: Sequence[Item]
     answers: list[int]
     made: list[tuple[ToolCall, ...]]
     fingerprints: list[tuple[int, ...]]
-    line: bytes
-    joined: Groundwork
+    users: list[UserText]
     times: dict[int, int]
-    again: int
-    begun: int
-    _starts: list[int]
+    _read: dict[int, Message]
+    _line: Hash
+    _newest: dict[int, int]  # exact identities of what follows the last message, by its items
 
     def __init__(
-        self,
-        items: Sequence[Item],
-        prints: Fingerprints,
-        earlier: tuple[Earlier, ...] = (),
-        before: "Messages | None" = None,
-        shared: int = 0,
+        self, items: Sequence[Item], prints: Fingerprints, earlier: tuple[Earlier, ...] = (), before: "Messages | None" = None
     ) -> None:
-        """before: those of a request without `earlier` that these items go on from. shared: how many items are of it."""
-        starts = [index for index, item in enumerate(items[shared:], shared) if item.role is _ASSISTANT]
-        made = [items[start].calls for start in starts]
-        read = [
-            prints.message(calls) if calls else (prints.text("text", text_of(items[start].content).strip()), ())
-            for start, calls in zip(starts, made, strict=True)
-        ]
-        answers, fingerprints = [answer for answer, _ in read], [made for _, made in read]
-        line = packed(answers)
-        self.times, self.again, self.begun, self.joined = {}, 0, 0, Groundwork()
+        """before: those of a request without `earlier` that these items may go on from."""
+        self.items, self.earlier, self._read, self._newest = items, earlier, {}, {}
         if before is not None:
-            self.times, self.again, self.joined.before = before.times.copy(), before.again, before.joined.own
-            self.begun = len(before.answers) if shared == len(before.items) else bisect_left(before._starts, shared)
-        self._count(fingerprints)
-        if before is not None and self.begun == len(before.answers):
-            starts, made, line = before._starts + starts, before.made + made, before.line + line
-            answers, fingerprints = before.answers + answers, before.fingerprints + fingerprints
-        elif before is not None:
-            begun = self.begun
-            starts, made, line = before._starts[:begun] + starts, before.made[:begun] + made, before.line[: 8 * begun] + line
-            answers, fingerprints = before.answers[:begun] + answers, before.fingerprints[:begun] + fingerprints
+            first = self._go_on_from(before, prints)
+        else:
+            first, self.begun, self.users, self.joined = 0, 0, [], Groundwork()
+            self._starts = [-1] * len(earlier)
+            self.made = [_remembered_calls(message, items, prints) for message in earlier]
+            self.answers = [message.answer for message in earlier]
+            self.fingerprints = [message.calls for message in earlier]
+            self.times, self.again, self._line = {}, 0, prints.line()
+        self._add(first, prints)
+
+    def _go_on_from(self, before: "Messages", prints: Fingerprints) -> int:
+        """Takes over what was read of the items that both begin with: how many these are."""
+        shared = _shared(self.items, before.items)
+        begun = len(before.answers) if shared == len(before.items) else bisect_left(before._starts, shared)
+        self.begun, self.joined = begun, Groundwork(before=before.joined.own)
+        self._starts, self.made = before._starts[:begun], before.made[:begun]
+        self.answers, self.fingerprints = before.answers[:begun], before.fingerprints[:begun]
+        self.times, self.again = before.times.copy(), before.again
+        if shared == len(before.items):
+            self.users, self._line = before.users.copy(), before._line.copy()
+        else:
+            self.users, self._line = [user for user in before.users if user.item < shared], prints.line()
+            self._line.update(packed(self.answers))
             self._uncount(before.fingerprints[begun:])
-        self.items = items
-        self._starts = starts
-        self._read: dict[int, Message] = {}
-        self.earlier = earlier
-        self.made, self.answers, self.fingerprints, self.line = made, answers, fingerprints, line
-        if earlier:
-            self._starts[:0] = [-1] * len(earlier)
-            self.made[:0] = [_remembered_calls(message, items, prints) for message in earlier]
-            self.answers[:0] = [message.answer for message in earlier]
-            self.fingerprints[:0] = [message.calls for message in earlier]
-            self.line = packed(self.answers)
-            self._count(self.fingerprints[: len(earlier)])
+        return shared
+
+    def _add(self, first: int, prints: Fingerprints) -> None:
+        """Reads the items from `first` on."""
+        made, answers, fingerprints = self.made, self.answers, self.fingerprints
+        for index, item in enumerate(self.items[first:], first):
+            role, calls = item.role, item.calls
+            if role is _ASSISTANT:
+                answer, found = prints.message(calls) if calls else (prints.text("text", text_of(item.content).strip()), ())
+                self._starts.append(index)
+                made.append(calls)
+                answers.append(answer)
+                fingerprints.append(found)
+            elif role is _USER:
+                follows = len(made) > 0 and not made[-1]
+                self.users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
+        self._line.update(packed(answers[self.begun :]))
+        self._count(fingerprints[self.begun :])
+
+    def same(self, seed: int, prints: Fingerprints) -> int:
+        """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
+        newest = self._newest
+        for index, item in enumerate(self.items[self.end :], self.end):
+            if item.role is not _SYSTEM:
+                newest[index] = prints.raw_result(item.content or _EMPTY)
+        return ended(self._line, [len(self.answers), seed, *newest.values()])
 
     def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
         times = self.times
-        for call in chain.from_iterable(fingerprints):
-            made = times.get(call, 0)
-            times[call] = made + 1
-            self.again += made > 0
+        for calls in fingerprints:
+            for call in calls:
+                made = times.get(call, 0)
+                times[call] = made + 1
+                if made:
+                    self.again += 1
 
     def _uncount(self, fingerprints: list[tuple[int, ...]]) -> None:
         for call in chain.from_iterable(fingerprints):
@@ -186,18 +220,20 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        at = range(len(self))[index]
+        at = index if index >= 0 else index + len(self._starts)
         message = self._read.get(at)
         if message is None:
+            if not 0 <= at < len(self._starts):
+                raise IndexError(f"message {index} of {len(self._starts)}")
             message = self._read[at] = self._look(at)
         return message
 
     def _look(self, at: int) -> Message:
         """A message with the results that follow it."""
         items, start, made = self.items, self._starts[at], self.made[at]
-        end = self._starts[at + 1] if at + 1 < len(self) else len(items)
+        end = self._starts[at + 1] if at + 1 < len(self._starts) else len(items)
         calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
-        _match_results(calls, items, start + 1, max(end, 0))
+        _match_results(calls, items, start + 1, max(end, 0), self._newest)
         last = next((at for at in range(end - 1, start, -1) if items[at].role is _TOOL and items[at].kind != HOSTED), -1)
         if last < 0 and at < len(self.earlier):
             last = self.earlier[at].result
@@ -305,26 +341,15 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
 
     past: what the upstream keeps of it.
     """
-    items = request.items if past is None or not past.since else (_GONE,) * past.since + request.items[past.since :]
-    base = _base(request, prints) if past is None else None
-    if base is None:
-        messages, users, first = Messages(items, prints, past.messages if past is not None else ()), list[UserText](), 0
-        before = len(messages.earlier)
-    else:
-        first = _shared(items, base.messages.items)
-        messages, users = Messages(items, prints, before=base.messages, shared=first), [user for user in base.users if user.item < first]
-        before = messages.begun
-    for index, item in enumerate(items[first:], first):
-        role = item.role
-        if role is _ASSISTANT:
-            before += 1
-        elif role is _USER:
-            follows = before > 0 and not messages.made[before - 1]
-            users.append(UserText(index, before, follows, user_mark(item, prints) if follows else 0))
     if past is not None:
-        return History(messages, tuple(users), past.seed, _same(items, messages, past.seed, prints), prints, past.tokens)
-    seed = base.seed if base is not None and base.users and base.users[0].item < first else _seed(items, users, prints)
-    history = History(messages, tuple(users), seed, _same(items, messages, seed, prints), prints)
+        items = (_GONE,) * past.since + request.items[past.since :]
+        messages = Messages(items, prints, past.messages)
+        return History(messages, tuple(messages.users), past.seed, messages.same(past.seed, prints), prints, past.tokens)
+    base = _base(request, prints)
+    messages = Messages(request.items, prints, before=None if base is None else base.messages)
+    users = messages.users
+    seed = base.seed if base is not None and users and base.users and users[0] is base.users[0] else _seed(request.items, users, prints)
+    history = History(messages, tuple(users), seed, messages.same(seed, prints), prints)
     request.groundwork.own, request.groundwork.before = history, None
     return history
 
@@ -342,7 +367,7 @@ def _base(request: Request, prints: Fingerprints) -> History | None:
 
 def _shared(items: Sequence[Item], known: Sequence[Item]) -> int:
     """How many items two histories begin with together, of which one was read on from the other."""
-    shared = min(len(items), len(known))
+    shared = len(known) if len(known) <= len(items) else len(items)
     while shared and items[shared - 1] is not known[shared - 1]:
         shared -= 1
     return shared
@@ -352,10 +377,15 @@ def _seed(items: Sequence[Item], users: Sequence[UserText], prints: Fingerprints
     return prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
 
 
-def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int) -> None:
+def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int, exact: Mapping[int, int]) -> None:
     """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
     if len(calls) == 1:  # nearly every message
-        _answer(calls[0], items, start, end)
+        call, id = calls[0], calls[0].id
+        for index in range(start, end):
+            item = items[index]
+            if item.role is _TOOL and (item.call_id is None or id is None or item.call_id == id):
+                _answer(call, index, item, exact)
+                return
         return
     by_id: dict[str | None, deque[SeenCall]] = {}
     for call in calls:
@@ -369,28 +399,16 @@ def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end
         while waiting and waiting[0].item >= 0:
             waiting.popleft()
         if waiting:
-            call = waiting.popleft()
-            call.content, call.item, call.failed = item.content or b'""', index, item.failed
+            _answer(waiting.popleft(), index, item, exact)
 
 
-def _answer(call: SeenCall, items: Sequence[Item], start: int, end: int) -> None:
-    """The same for the only call of a message."""
-    for index in range(start, end):
-        item = items[index]
-        if item.role is _TOOL and (item.call_id is None or call.id is None or item.call_id == call.id):
-            call.content, call.item, call.failed = item.content or b'""', index, item.failed
-            return
+def _answer(call: SeenCall, index: int, item: Item, exact: Mapping[int, int]) -> None:
+    call.content, call.item, call.failed, call.exact = item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)
 
 
 def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints) -> int:
     """The identity of an assistant message: ids and fingerprints of its calls, or its text when it made none."""
     return prints.message(calls)[0] if calls else prints.text("text", text.strip())
-
-
-def _same(items: Sequence[Item], messages: Messages, seed: int, prints: Fingerprints) -> int:
-    """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
-    newest = [item.content for item in items[messages.end :] if item.role is not _SYSTEM]
-    return prints.digest(b"same", packed([seed]) + messages.line, *newest)
 
 
 def head_of(request: Request, prints: Fingerprints) -> int:

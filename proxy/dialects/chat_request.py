@@ -41,6 +41,8 @@ _ROLES = {
     "tool": Role.TOOL,
     "function": Role.TOOL,
 }
+_USER = Role.USER  # looking it up costs as much as an item
+_NO_CALLS: tuple[ToolCall, ...] = ()
 
 
 class _Message(Struct, gc=False):
@@ -142,21 +144,20 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
 def _usual_items(messages: list[_UsualMessage]) -> tuple[Item, ...]:
     items = []
     for message in messages:
-        role, calls = _ROLES.get(message.role, Role.USER), message.tool_calls
+        role, calls, made = _ROLES.get(message.role, _USER), message.tool_calls, _NO_CALLS
         if message.function_call:
             items.append(_item(_Message(role, message.content, Raw(encode(calls)), message.function_call, message.tool_call_id)))
-        elif calls:
-            made = [ToolCall(call.id or None, call.function.name, call.function.arguments) for call in calls]
-            items.append(Item(role, bytes(message.content), tuple(made), message.tool_call_id or None))
-        else:
-            items.append(Item(role, bytes(message.content), (), message.tool_call_id or None))
+            continue
+        if calls:
+            made = tuple([ToolCall(call.id or None, call.function.name, call.function.arguments) for call in calls])
+        items.append(Item(role, bytes(message.content), made, message.tool_call_id or None))
     return tuple(items)
 
 
 def _item(message: _Message) -> Item:
     role = message.role
     return Item(
-        _ROLES.get(role, Role.USER) if isinstance(role, str) else Role.USER,
+        _ROLES.get(role, _USER) if isinstance(role, str) else _USER,
         bytes(message.content),
         read_calls(message.tool_calls, message.function_call),
         text(message.tool_call_id),
@@ -176,8 +177,9 @@ _PICTURE = b'"data:image/'
 def _attached(items: tuple[Item, ...]) -> tuple[int, int]:
     """How many parts are no text, and how many bytes of them are pictures written out. Parts that say nothing else are not decoded."""
     count = size = 0
-    for content in [item.content for item in items if item.content.startswith(b"[")]:
-        if content.count(b'"type"') == sum([content.count(text) for text in _TEXTS]):
+    for item in items:
+        content = item.content
+        if content[:1] != b"[" or content.count(b'"type"') == sum([content.count(text) for text in _TEXTS]):
             continue
         attached = [part for part in _PARTS.many(content) if part.type is not None and part.type not in _PARTS_OF_TEXT]
         count += len(attached)

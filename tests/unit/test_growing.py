@@ -92,7 +92,7 @@ def same(one: Request, other: Request) -> bool:
 def told(history: History) -> tuple[object, ...]:
     messages = history.messages
     calls = [[(call.fingerprint, call.id, call.content, call.item) for call in message.calls] for message in messages]
-    return messages.answers, messages.made, messages.line, calls, messages.times, messages.again, history.users, history.seed, history.same
+    return messages.answers, messages.made, calls, messages.times, messages.again, history.users, history.seed, history.same
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: str(dialect.name))
