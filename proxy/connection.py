@@ -5,9 +5,6 @@ event loop leaves in one. Nothing is held any longer than that. Its parser keeps
 body, however long they get; here there is an end to that, and those fields are not taken for headers. Nor is any other protocol
 begun.
 
-It also looks at each field of a response's header some six times, which takes as long as all else that is done for the response.
-Here the usual header is looked at as a whole.
-
 uvicorn also waits for ever: for the rest of a request, and for a client to take its answer. Here each connection is looked at now and
 then, which costs a request nothing, and ended when its client has let it wait for longer than `client_timeout`. Whoever moves
 `_LEAST_RATE` is not slow, whatever the size.
@@ -15,11 +12,10 @@ then, which costs a request nothing, and ended when its client has let it wait f
 
 import asyncio
 import re
-from collections.abc import Awaitable
 from typing import Any
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 _HELD_BYTES = 65_536  # more than this is not worth joining
@@ -28,8 +24,6 @@ _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly a
 _MOST_FIELDS = 1000  # of a head
 _LEAST_RATE = 500  # bytes a second
 _LOOKS = 4  # within one time-out
-_TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"  # but for upper case: ASGI wants lower
-_CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -108,10 +102,6 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        cycle.__class__ = Cycle  # which uvicorn makes by its name
-        super()._start_asgi_task(cycle, app)
-
     def on_message_complete(self) -> None:
         self._in_head = True
         self._brought = 0
@@ -159,41 +149,6 @@ class Protocol(HttpToolsProtocol):
             self._look_later()
         else:
             self.transport.abort()
-
-
-class Cycle(RequestResponseCycle):
-    """uvicorn's request and response. What is sent, and what is refused, is the same."""
-
-    def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]
-        usual = not (self.response_started or self.flow.write_paused or self.disconnected or self.access_log)
-        head = self._head(message) if usual else None
-        return super().send(message) if head is None else self._begin(head)
-
-    async def _begin(self, head: bytes) -> None:
-        self.response_started = True
-        self.waiting_for_100_continue = False
-        self.transport.write(head)
-
-    def _head(self, message: Any) -> bytes | None:
-        """The header of the usual response, None for any other."""
-        if message["type"] != "http.response.start":
-            return None
-        fields = [*self.default_headers, *message.get("headers", ())]
-        named = dict(fields)
-        if len(named) < len(fields) or b"connection" in named or b"transfer-encoding" in named or b"".join(named).translate(None, _TOKEN):
-            return None
-        head = b"".join([b": ".join(field) + b"\r\n" for field in fields])
-        if len(head.translate(None, _CONTROLS)) + 2 * len(fields) < len(head):
-            return None
-        status, length = message["status"], named.get(b"content-length")
-        close = b"" if self.keep_alive else b"connection: close\r\n"
-        if length is not None and length.isdigit():
-            self.expected_content_length, self.chunked_encoding = int(length), False
-            return STATUS_LINE[status] + head + close + b"\r\n"
-        if length is not None or self.scope["method"] == "HEAD" or status in (204, 304):
-            return None
-        self.chunked_encoding = True
-        return STATUS_LINE[status] + head + close + b"transfer-encoding: chunked\r\n\r\n"
 
 
 class GatheringTransport:

@@ -1,18 +1,14 @@
 """How bytes leave and arrive: gathered writes, requests that never come to a point, and what may not be slipped in behind a body."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 import uvicorn
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from proxy.client import Message, Receive, Scope, Send
-from proxy.connection import Cycle, GatheringTransport, Protocol
+from proxy.connection import GatheringTransport, Protocol
 
 
 class Transport:
@@ -83,79 +79,6 @@ async def answer_to(reader: asyncio.StreamReader, within: float = 5.0) -> bytes:
             return await reader.read()
         except ConnectionError:
             return b""
-
-
-# ---- the header of a response
-
-PLAIN = [(b"content-type", b"application/json"), (b"x-a", "\u00e9\t~".encode("latin-1"))]
-WHOLE = [*PLAIN, (b"content-length", b"12")]
-
-
-async def sent_by(kind: type[RequestResponseCycle], message: Message, method: str, *, keep_alive: bool) -> tuple[object, ...]:
-    """What a cycle of that kind writes, holds of the response, and raises."""
-    transport = Transport()
-    flow = FlowControl(transport)  # type: ignore[arg-type]
-    log = logging.getLogger("unheard")
-    cycle = kind(
-        {"method": method},  # type: ignore[typeddict-item]
-        transport,  # type: ignore[arg-type]
-        flow,
-        log,
-        log,
-        False,
-        [(b"server", b"s")],
-        asyncio.Event(),
-        False,
-        keep_alive,
-        lambda: None,
-    )
-    try:
-        await cycle.send(message)  # type: ignore[arg-type]
-        raised = ""
-    except (RuntimeError, ValueError) as error:
-        raised = repr(error)
-    return raised, transport.written, cycle.response_started, cycle.keep_alive, cycle.chunked_encoding, cycle.expected_content_length
-
-
-@pytest.mark.parametrize("keep_alive", [True, False])
-@pytest.mark.parametrize("method", ["POST", "HEAD"])
-@pytest.mark.parametrize("status", [200, 204, 304, 599])
-@pytest.mark.parametrize(
-    "fields",
-    [
-        [],
-        PLAIN,
-        WHOLE,
-        [*WHOLE, (b"content-length", b"13")],
-        [*PLAIN, (b"content-length", b"-1")],
-        [*PLAIN, (b"content-length", b"")],
-        [*PLAIN, *PLAIN],
-        [*WHOLE, (b"X-Upper", b"Kept")],
-        [*WHOLE, (b"connection", b"Close")],
-        [*WHOLE, (b"connection", b"x")],
-        [*PLAIN, (b"transfer-encoding", b"chunked")],
-        [*WHOLE, (b"x-b", b"a\r\nset-cookie: b")],
-        [*WHOLE, (b"x-b", b"\x7f")],
-        [*WHOLE, (b"x-b\r\nx-c", b"1")],
-        [*WHOLE, (b"x b", b"1")],
-        [*WHOLE, (b"x/b", b"1")],
-        [*WHOLE, (b"", b"1")],
-    ],
-)
-async def test_a_response_begins_as_uvicorn_begins_it(
-    fields: list[tuple[bytes, bytes]], status: int, method: str, keep_alive: bool
-) -> None:
-    """Byte for byte, and what it will not send is not sent."""
-    message: Message = {"type": "http.response.start", "status": status, "headers": fields}
-    expected = await sent_by(RequestResponseCycle, message, method, keep_alive=keep_alive)
-    assert await sent_by(Cycle, message, method, keep_alive=keep_alive) == expected
-
-
-async def test_a_body_before_its_header_is_refused() -> None:
-    """In uvicorn's words."""
-    raised, written, *_ = await sent_by(Cycle, {"type": "http.response.body", "body": b"x"}, "POST", keep_alive=True)
-    assert "Expected ASGI message 'http.response.start'" in str(raised)
-    assert written == []
 
 
 # ---- writes
