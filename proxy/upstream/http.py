@@ -25,7 +25,7 @@ from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
 from proxy.upstream import Target, base_url_of, proxy_of, unquoted
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream, written
-from proxy.upstream.whole import Answer, Way
+from proxy.upstream.whole import Answer, Place, Way
 from proxy.waits import Limit, Waits
 
 Body = bytes | AsyncIterator[bytes] | None
@@ -253,7 +253,7 @@ class Upstream:
             max_field_size=_HEADER_LIMIT,
         )
         # A forward proxy wants every request, or its connection, made otherwise.
-        self._way = None if target.proxy else Way(self._session, self._timeout, aiohttp.ClientRequest("POST", url), _HEADER_LIMIT)
+        self._way = None if target.proxy else Way(self._session, self._timeout, Place("POST", url), _HEADER_LIMIT)
 
     @property
     def target(self) -> Target:

@@ -7,9 +7,11 @@ documented interface: `BaseConnector.connect`, and of a connection's `protocol` 
 """
 
 import asyncio
+from functools import cached_property
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError, RawResponseMessage, StreamWriter
 
@@ -65,10 +67,18 @@ class Answer:
         connection.close()
 
 
+class Place(aiohttp.ClientRequest):
+    """Where requests go. Connections are pooled by its key, which stays the same and is found at once where it is the same object."""
+
+    @cached_property
+    def connection_key(self) -> ConnectionKey:
+        return super().connection_key
+
+
 class Way:
     """To one place, over a connector's connections. limit: what a header line may measure in bytes."""
 
-    def __init__(self, session: aiohttp.ClientSession, timeout: aiohttp.ClientTimeout, place: aiohttp.ClientRequest, limit: int) -> None:
+    def __init__(self, session: aiohttp.ClientSession, timeout: aiohttp.ClientTimeout, place: Place, limit: int) -> None:
         assert session.connector is not None
         self._connector = session.connector
         self._place = place
