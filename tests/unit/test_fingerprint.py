@@ -299,3 +299,9 @@ def test_whatever_a_tool_returned_has_an_identity(content: bytes) -> None:
 def test_normal_text_of_an_escape_that_never_ends() -> None:
     """An unfinished escape stays text."""
     assert normal_text("\x1b]0;title") == "\x1b]0;title"
+
+
+def test_arguments_with_something_behind_them_are_raw_text() -> None:
+    """What follows a whole value makes it no JSON."""
+    assert canonical('{"a": 1} {"b": 2}', loose=True) == 'raw:{"a": 1} {"b": 2}'
+    assert canonical(' {"a": 1}\n', loose=False) == '{"a":1}'
