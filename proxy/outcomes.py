@@ -184,16 +184,20 @@ def _says_nothing(content: bytes) -> bool:
     """Whether the ends of a long text show that it says nothing, as nearly all do: the rest of it need not be read."""
     if content[0] != _QUOTE:
         return False
-    try:  # what ends at a space ends within no character
-        text = _STRING.decode(content[: content.rfind(b" ", 0, _HEAD_BYTES)] + b'"').lstrip()
+    try:  # what ends or begins at a space begins or ends within no character
+        text = _STRING.decode(content[: content.rfind(b" ", 0, _HEAD_BYTES)] + b'"').strip()
+        tail = _STRING.decode(b'"' + content[content.find(b" ", -_TAIL_BYTES) :]).rstrip()
     except ValueError:
         return False
-    if len(text) < _HEAD or text[0] in _READ_WHOLE:
+    if len(text) <= _HEAD or len(tail) < _TAIL or text[0] in _READ_WHOLE:
         return False
-    head = text[:_HEAD].lower()
-    if _FAILURE.match(head) or _waits(head) or _holds(head, _EXIT_WORDS):
-        return False
-    return not _holds(content[-_TAIL_BYTES:].decode("latin-1").lower(), _EXIT_WORDS)
+    head = _small(text[:_HEAD])
+    return not (_FAILURE.match(head) or _waits(head) or _holds(head, _EXIT_WORDS) or _holds(tail[-_TAIL:].lower(), _EXIT_WORDS))
+
+
+def _small(head: str) -> str:
+    """In small letters, each of which is one: that of İ is two, of which the second ends a word."""
+    return head.lower().replace("i\u0307", "i")
 
 
 def _is_brief(text: str) -> bool:
@@ -222,7 +226,7 @@ def _failed(text: str, report: _Report | None) -> int | None:
 
 def _complains(text: str) -> bool:
     """Whether a text begins like an error, or is the one line of a shell that could not do what it should."""
-    if _FAILURE.match(text[:_HEAD].lower()):
+    if _FAILURE.match(_small(text[:_HEAD])):
         return True
     return len(text) <= _COMPLAINT and "\n" not in text and text.lower().endswith(_COMPLAINTS)
 
@@ -260,7 +264,7 @@ def _found_nothing(status: str | None, said: str) -> bool:
 def _under_way(text: str, report: _Report | None) -> bool:
     if report is not None:
         return len(text) <= _LONGEST_STATUS and _has_status(msgspec.json.decode(text), _NESTED)
-    return _waits(text[:_HEAD].lower())
+    return _waits(_small(text[:_HEAD]))
 
 
 def _waits(head: str) -> bool:

@@ -292,6 +292,33 @@ def test_of_a_long_text_only_the_ends_say_something(fill: str) -> None:
     assert read_outcome(b'"\\ud800 ' + b"not " * 200 + b'"') == 0
 
 
+@pytest.mark.parametrize("blank", [" ", " \n", " \t", "\u3000 "])
+def test_blanks_around_a_text_say_nothing(blank: str) -> None:
+    """As of a screen whose lines are filled up: neither are they a part of its length, nor do they stand at its end."""
+    room, said = blank * 500, "not a word " * 60
+    for text, says in (
+        ("No matches found", BRIEF | NOTHING),
+        ("bash: foo: command not found", BRIEF | FAILED),
+        ("proceed: " + "x" * 364 + ": command not found", FAILED),
+        (f"{said}\nexit code 1", FAILED | EXITED),
+        (said, 0),
+    ):
+        for padded in (text + room, f"  {text}{room}"):
+            assert read_outcome(json.dumps(padded, ensure_ascii=False).encode()) == says
+
+
+def test_an_end_is_as_long_in_any_letters() -> None:
+    """Written as escapes each takes six bytes."""
+    text = "not a word " * 60 + "\nexit code 1\n" + "\u6587" * 60
+    assert [read_outcome(json.dumps(text, ensure_ascii=ascii_only).encode()) for ascii_only in (True, False)] == [FAILED | EXITED] * 2
+
+
+def test_a_letter_whose_small_one_is_two() -> None:
+    """It is part of its word."""
+    assert flags("\u0130\u015flem is running") == BRIEF | WAITING
+    assert flags("\u0130stekError: x") == BRIEF | FAILED
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
