@@ -25,7 +25,7 @@ from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
 from proxy.upstream import Target, base_url_of, proxy_of, unquoted
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream, written
-from proxy.upstream.whole import Answer, Place, Way
+from proxy.upstream.whole import Answer, Place, Pool, Way
 from proxy.waits import Limit, Waits
 
 Body = bytes | AsyncIterator[bytes] | None
@@ -239,7 +239,7 @@ class Upstream:
         self._looks: Waits[Response] = Waits(target.read_timeout / self.most_looks, lambda response, _: response.look_after())
         self._timeout = aiohttp.ClientTimeout(connect=target.connect_timeout, sock_read=target.read_timeout)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
+            connector=Pool(
                 limit=0,
                 keepalive_timeout=_KEEP_ALIVE,
                 ssl=tls_of(target),
@@ -326,7 +326,8 @@ class Upstream:
                 _CONNECTION.reset(outer)
                 self._unanswered.end(limit)
                 request.limit = None
-        if answer.status == 101:  # never asked for: `Upgrade` is not passed on
+        # 101 was never asked for: `Upgrade` is not passed on. What is above 599 is no status (RFC 9110 section 15); no server sends one on.
+        if not 200 <= answer.status <= 599:
             answer.close()
             raise aiohttp.ClientPayloadError
         return answer

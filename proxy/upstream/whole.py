@@ -2,8 +2,8 @@
 
 Nearly every request is one, and wants nothing of what a session does for each beside that: redirects, cookies, traces, a task that
 writes the body. Connections, their pool, their time limits and the parser are aiohttp's all the same. What is used of it beyond its
-documented interface: `BaseConnector.connect`, and of a connection's `protocol` the response parameters, `read`, `read_timeout`,
-`start_timeout` and `writing_paused`.
+documented interface: `BaseConnector.connect`, and `_get`, which takes one from the pool; of a connection's `protocol` the response
+parameters, `read`, `read_timeout`, `should_close`, `start_timeout` and `writing_paused`.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.http import HttpProcessingError, RawResponseMessage, StreamWriter
+from aiohttp.tracing import Trace
 
 
 class Answer:
@@ -67,6 +68,17 @@ class Answer:
         connection.close()
 
 
+class Pool(aiohttp.TCPConnector):
+    """aiohttp's, but for connections on which something came while nobody waited: it would be taken for the next request's answer."""
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            if connection.protocol is not None and not connection.protocol.should_close:
+                break
+            connection.close()
+        return connection
+
+
 class Place(aiohttp.ClientRequest):
     """Where requests go. Connections are pooled by its key, which stays the same and is found at once where it is the same object."""
 
@@ -92,6 +104,7 @@ class Way:
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
         leaving: asyncio.Task[None] | None = None
+        message: RawResponseMessage | None = None
         try:
             protocol = connection.protocol
             assert protocol is not None
@@ -119,6 +132,8 @@ class Way:
             connection.close()
             if isinstance(error, HttpProcessingError):
                 raise aiohttp.ClientPayloadError(error.message) from error
+            if message is not None and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
+                raise aiohttp.ServerDisconnectedError(message) from error  # tells that something had come: the server saw the request
             raise
         protocol.read_timeout = None
         return Answer(message, content, connection, leaving)

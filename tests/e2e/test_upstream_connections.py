@@ -157,11 +157,28 @@ async def begin(_: Reader, writer: Writer) -> None:
     await writer.drain()
 
 
+async def interim(_: Reader, writer: Writer) -> None:
+    """Says that an answer will come, and hangs up."""
+    writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+    await writer.drain()
+
+
+async def interim_reset(reader: Reader, writer: Writer) -> None:
+    """The same, with a reset once it has been read."""
+    await interim(reader, writer)
+    await asyncio.sleep(0.05)
+    await reset(reader, writer)
+
+
 async def streamed() -> AsyncIterator[bytes]:
     yield b"{}"
 
 
-@pytest.mark.parametrize(("second", "body"), [(begin, b"{}"), (b"", streamed())], ids=["answer begun", "streamed body"])
+@pytest.mark.parametrize(
+    ("second", "body"),
+    [(begin, b"{}"), (interim, b"{}"), (interim_reset, b"{}"), (b"", streamed())],
+    ids=["answer begun", "interim answer", "interim answer, then a reset", "streamed body"],
+)
 async def test_a_request_that_cannot_be_repeated_is_not(second: bytes | Handler, body: Body) -> None:
     """An answer had begun, or the body is gone."""
     seen = Seen()
@@ -214,8 +231,10 @@ IMPATIENT = Target("main", "", connect_timeout=0.2, read_timeout=0.2)
         b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 100_000 + b"\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: upgrade\r\n\r\n",
+        OK.replace(b"200", b"700"),
+        OK.replace(b"200", b"099"),
     ],
-    ids=["not HTTP", "bad length", "endless header", "other protocol"],
+    ids=["not HTTP", "bad length", "endless header", "other protocol", "status above all", "status below all"],
 )
 async def test_garbage_is_reported(answer_bytes: bytes) -> None:
     """What is not HTTP is no answer."""

@@ -12,6 +12,7 @@ from aiohttp.connector import BaseConnector
 from proxy.errors import UpstreamFailed
 from proxy.upstream import Target
 from proxy.upstream.http import Upstream
+from proxy.upstream.whole import Pool
 from tests.scripted import OK, Seen, post, reset, script, serving, upstream_at
 
 LARGE = b"x" * 16_000_000  # more than lies between two sockets
@@ -29,7 +30,8 @@ def test_what_is_used_beyond_the_documented_interface_is_there() -> None:
     assert list(inspect.signature(BaseConnector.connect).parameters) == ["self", "req", "traces", "timeout"]
     told = {"read_until_eof", "auto_decompress", "read_timeout", "max_line_size", "max_field_size"}
     assert told <= set(inspect.signature(ResponseHandler.set_response_params).parameters)
-    assert all(hasattr(ResponseHandler, name) for name in ("read", "read_timeout", "start_timeout", "writing_paused"))
+    assert all(hasattr(ResponseHandler, name) for name in ("read", "read_timeout", "should_close", "start_timeout", "writing_paused"))
+    assert list(inspect.signature(BaseConnector._get).parameters) == list(inspect.signature(Pool._get).parameters)
 
 
 @pytest.mark.parametrize("body", [b"", b'{"model": "m"}'], ids=["empty", "usual"])
@@ -44,6 +46,33 @@ async def test_it_is_the_request_that_a_session_sends(body: bytes) -> None:
     assert seen.heads[0] == seen.heads[1]
     assert seen.bodies == [body, body]
     assert seen.connections == 1
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["in one piece", "in a session"])
+@pytest.mark.parametrize("unasked", [OK.replace(b"ok", b"no"), b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["answer", "interim"])
+async def test_what_came_unasked_answers_nobody(unasked: bytes, whole: bool) -> None:
+    """A second answer that follows when its connection is back in the pool would be one behind for every client from then on."""
+    seen = Seen()
+    asked, sent = asyncio.Event(), asyncio.Event()
+
+    async def twice(_: Reader, writer: Writer) -> None:
+        writer.write(OK)
+        await asked.wait()
+        writer.write(unasked)
+        await writer.drain()
+        sent.set()
+        await asyncio.sleep(60)
+
+    async with serving(script(seen, twice, OK)) as port, upstream_at(port) as upstream:
+        if not whole:
+            upstream._way = None
+        assert await (await post(upstream)).read() == b"ok"
+        asked.set()
+        await sent.wait()
+        await _heard(upstream)
+        assert await (await post(upstream)).read() == b"ok"
+
+    assert seen.connections == 2
 
 
 @pytest.mark.usefixtures("large_as_well")
@@ -111,6 +140,15 @@ async def test_a_connection_that_is_lost_on_the_way_is_reported() -> None:
 
     async with serving(hang_up) as port, upstream_at(port) as upstream:
         assert "closed the connection before it answered" in await _failure(upstream)
+
+
+async def _heard(upstream: Upstream) -> None:
+    """Waits until something has come on the one connection in the pool."""
+    connector = upstream._session.connector
+    assert connector is not None
+    ((protocol, _),) = next(iter(connector._conns.values()))
+    while not protocol.should_close:  # noqa: ASYNC110 - nothing says so by itself
+        await asyncio.sleep(0.001)
 
 
 async def _failure(upstream: Upstream) -> str:
