@@ -3,7 +3,8 @@
 Structures are stored as arrays whose places have a meaning, or as maps. A later release may add places at the end of any, or names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
@@ -16,38 +17,45 @@ class Appended:
     """What `stored` says beyond `value`, which was read from it (`stored` as plain lists and maps), structure by structure.
 
     Structures are known by their identity: one that lives on, changed or not, keeps what was appended to it; one that is dropped takes it
-    along; one that is made anew has nothing, and a later release takes that as not yet there.
+    along. Those in a list are known by their place as well: one that took the place of another and begins with the same value is of the
+    same thing, and gets what was appended to that. One that is made anew has nothing, and a later release takes that as not yet there.
     """
 
-    __slots__ = ("_root", "_told")
+    __slots__ = ("_listed", "_root", "_told")
 
     def __init__(self, value: msgspec.Struct, stored: Any) -> None:
         self._root = id(value)
         self._told: dict[int, tuple[object, Any]] = {}  # with the structure, so that nothing else gets its identity
+        self._listed: dict[tuple[int, str], tuple[object, Sequence[tuple[Any, Any]]]] = {}  # each in a list: how it begins, and more
         self._read(value, stored)
-        if self._root in self._told:
-            self._told[self._root] = (None, self._told[self._root][1])  # it holds this, and structures are no garbage of the collector's
 
     def whole(self, value: object) -> Any:
         """A value as it is stored: itself where it says everything, else lists and maps with what was appended to them."""
-        if isinstance(value, list):
-            return [self.whole(one) for one in value]
+        return self._whole(value, None)
+
+    def _whole(self, value: object, instead: Any) -> Any:
+        """instead: what was appended to the one in whose place it is."""
         if not isinstance(value, msgspec.Struct):
             return value
-        _, more = self._told.get(id(value), (None, None))
+        _, more = self._told.get(id(value), (None, instead))
         if value.__struct_config__.array_like:
-            return [self.whole(one) for _, one in _fields(value)] + (more or [])
-        return {name: self.whole(one) for name, one in _fields(value)} | (more or {})
+            return [self._member(value, name, one) for name, one in _fields(value)] + (more or [])
+        return {name: self._member(value, name, one) for name, one in _fields(value)} | (more or {})
+
+    def _member(self, of: msgspec.Struct, name: str, value: object) -> Any:
+        if not isinstance(value, list):
+            return self._whole(value, None)
+        _, before = self._listed.get((id(of), name), (None, ()))
+        places = zip(value, chain(before, repeat((None, None))), strict=False)
+        return [self._whole(one, more if _beginning(one) == beginning else None) for one, (beginning, more) in places]
 
     def forget(self) -> None:
         """Says no more than the value does from now on."""
         self._told.clear()
+        self._listed.clear()
 
     def _read(self, value: object, stored: Any) -> None:
-        if isinstance(value, list):
-            for one, at in zip(value, stored, strict=True):
-                self._read(one, at)
-        elif isinstance(value, msgspec.Struct):
+        if isinstance(value, msgspec.Struct):
             fields = dict(_fields(value))
             if value.__struct_config__.array_like:
                 more: Any = stored[len(fields) :]
@@ -56,10 +64,29 @@ class Appended:
                 more = {name: at for name, at in stored.items() if name not in fields}
                 known = stored
             if more:
-                self._told[id(value)] = value, more
+                self._told[id(value)] = self._held(value), more
             for name, one in fields.items():
                 if name in known:
-                    self._read(one, known[name])
+                    self._read_member(value, name, one, known[name])
+
+    def _read_member(self, of: msgspec.Struct, name: str, value: object, stored: Any) -> None:
+        if not isinstance(value, list):
+            self._read(value, stored)
+            return
+        for one, at in zip(value, stored, strict=True):
+            self._read(one, at)
+        more = [(_beginning(one), self._told.get(id(one), (None, None))[1]) for one in value]
+        if any([appended for _, appended in more]):
+            self._listed[id(of), name] = self._held(of), more
+
+    def _held(self, value: object) -> object:
+        """A structure, to be held on to; but for the one that holds this: structures are no garbage of the collector's."""
+        return None if id(value) == self._root else value
+
+
+def _beginning(value: object) -> Any:
+    """The first of what a structure says: of what it is."""
+    return next(_fields(value))[1] if isinstance(value, msgspec.Struct) else None
 
 
 def _fields(value: msgspec.Struct) -> Iterator[tuple[str, object]]:

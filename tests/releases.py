@@ -33,7 +33,7 @@ def _appends(source: str) -> str:
     for following in ("Given", "Node"):  # the classes behind `Lane` and `KeptCall`
         source = _put(source, f"\n\n\nclass {following}(", f"\n    written: int = 0\n\n\nclass {following}(")
     counts = "\n    for lane in record.lanes:\n        lane.written += 1\n        for node in lane.nodes:\n"
-    counts += "            for kept in node.calls:\n                kept.written += 1\n"
+    counts += "            node.calls = [msgspec.structs.replace(kept, written=kept.written + 1) for kept in node.calls]\n"
     return _put(source, "    _bound(record)\n    data", f"    _bound(record){counts}    data")
 
 

@@ -1,5 +1,6 @@
 """What a later release appended to stored values, and what becomes of it in the hands of one that does not know it."""
 
+import sys
 from typing import Any
 
 import msgspec
@@ -57,5 +58,27 @@ def test_it_goes_with_its_structure() -> None:
     second.number = 9
     tree.leaves = [Leaf(0), second]
     assert appended.whole(tree)[0] == [[0, False], [9, False, "two"]]
-    tree.leaves = [first, Leaf(2)]
-    assert appended.whole(tree)[0] == [[1, False, "one"], [2, False]]
+    tree.leaves = [first, Leaf(3)]
+    assert appended.whole(tree)[0] == [[1, False, "one"], [3, False]]
+
+
+def test_it_goes_to_what_takes_the_place_of_its_structure() -> None:
+    """In a list, which may be another one by now: where it begins with the same. It is not given to what moved there."""
+    tree, appended = read([[[1, False, "one"], [2, False], [3, False, "three"]], [{"name": "a", "leaf": [1, True], "later": 4}]])
+    tree.leaves = [Leaf(1, True), Leaf(2, True), tree.leaves[2], Leaf(3)]
+    tree.named = [Named("a")]
+    leaves = [[1, True, "one"], [2, True], [3, False, "three"], [3, False]]
+    assert appended.whole(tree)[:2] == [leaves, [{"name": "a", "leaf": None, "later": 4}]]
+    tree.leaves = [Leaf(3), Leaf(1)]
+    assert appended.whole(tree)[0] == [[3, False], [1, False]]
+    appended.forget()
+    tree.leaves = [Leaf(1)]
+    assert appended.whole(tree)[0] == [[1, False]]
+
+
+def test_what_holds_it_is_not_held() -> None:
+    """Else both would stay for ever: no collector looks at such structures."""
+    tree, appended = read([[[1, False, "one"]], [], [], "more"])
+    held = sys.getrefcount(tree)
+    del appended
+    assert sys.getrefcount(tree) == held
