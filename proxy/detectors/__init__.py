@@ -94,11 +94,7 @@ def armed(trail: Trail, tally: Tally, policy: Policy) -> bool:
 def _asked(tally: Tally, policy: Policy, calls: int) -> Sequence[Detector]:
     """Those with a ladder under the policy that may find something, in the order of the table. calls: of the message looked at."""
     there = tally.shows | ABREAST if calls > 1 else tally.shows
-    return _with(there, policy) if there else ()
-
-
-def _with(there: int, policy: Policy) -> list[Detector]:
-    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders]
+    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders] if there else ()
 
 
 class TextDetector(Protocol):
