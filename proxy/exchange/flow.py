@@ -331,6 +331,8 @@ class Exchange:
             given=self._course.given,
         )
         self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
+        if isinstance(self._commit, asyncio.Task):  # a process may be killed as soon as its client has the answer
+            self._reply.let_begin()
 
     async def _written(self) -> None:
         if isinstance(self._commit, asyncio.Task):

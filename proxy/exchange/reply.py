@@ -24,6 +24,7 @@ class Reply:
         self._fields = fields
         self._opening: tuple[int, Fields] | None = None
         self._began = self._written = clock()
+        self._yields = False
 
     @property
     def status(self) -> int | None:
@@ -41,8 +42,14 @@ class Reply:
             (status, fields), self._opening = self._opening, None
             await self._client.start(status, [*fields, *self._fields()])
 
+    def let_begin(self) -> None:
+        """What was begun beside goes first, as far as it comes without waiting, before any more bytes."""
+        self._yields = True
+
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Sends a piece of a stream; the last one with more=False."""
+        if self._yields:
+            await self._yield()
         if self._opening is not None:
             await self.open()
         self._written = self._clock()
@@ -52,9 +59,15 @@ class Reply:
 
     async def whole(self, status: int, fields: Fields, body: bytes) -> None:
         """Sends a complete response."""
+        if self._yields:
+            await self._yield()
         if self.first_byte is None:
             self.first_byte = self._clock()
         await self._client.whole(status, [*fields, *self._fields()], body)
+
+    async def _yield(self) -> None:
+        self._yields = False
+        await asyncio.sleep(0)
 
     def _keep_alive_due(self) -> float:
         """In how many seconds the client should hear something: what came and is held does not put that off."""

@@ -10,7 +10,9 @@ import aiohttp
 import pytest
 import redis
 
+from proxy.client import Client, Fields
 from proxy.store import Listing, open_store
+from proxy.store.redis.connections import Line
 from tests.agents import Agent
 from tests.running import Proxy, running
 from tests.servers import redis_server
@@ -121,3 +123,38 @@ def everything(admin: Any) -> Iterator[bytes]:
                 yield from admin.zrange(key, 0, -1)
             case other:
                 raise AssertionError(f"a key of type {other!r}")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("turns", [2, 5], ids=["goes on", "stopped"])
+async def test_what_an_answer_came_to_is_sent_to_the_store_before_its_end_is_sent_to_the_client(
+    upstream: Upstream, http: aiohttp.ClientSession, admin: "redis.Redis", monkeypatch: pytest.MonkeyPatch, stream: bool, turns: int
+) -> None:
+    """A process that is killed once its client has an answer leaves nothing unsettled."""
+    sent: list[str] = []
+    exchange, whole, write = Line.exchange, Client.whole, Client.write
+
+    def to_store(self: Line, commands: bytes, count: int) -> "asyncio.Future[list[Any]]":
+        sent.append("store")
+        return exchange(self, commands, count)
+
+    async def to_client(self: Client, status: int, fields: Fields, body: bytes) -> None:
+        sent.append("client")
+        await whole(self, status, fields, body)
+
+    async def piece_to_client(self: Client, data: bytes, *, more: bool = True) -> None:
+        sent.append("piece" if data and b"[DONE]" not in data else "client")
+        await write(self, data, more=more)
+
+    async with running(upstream.url, store=url_of(admin)) as proxy:
+        agent = Agent(http, proxy.v1, stream=stream)
+        agent.take(await agent.ask())  # the secret is read and the scripts are loaded
+        await until_told(proxy, 1)
+        monkeypatch.setattr(Line, "exchange", to_store)
+        monkeypatch.setattr(Client, "whole", to_client)
+        monkeypatch.setattr(Client, "write", piece_to_client)
+        for told in range(2, turns + 1):
+            agent.take(await agent.ask())
+            await until_told(proxy, told)
+            assert sent.index("client") > max(at for at, name in enumerate(sent) if name == "store")
+            sent.clear()
