@@ -153,12 +153,15 @@ class Ledgers:
                 await asyncio.sleep(0.05)
         return found
 
-    async def covering(self, count: int, books: Books) -> tuple[Peeked, int]:
-        """The team's, once what is settled and held covers what was charged; and that: settlements may still be on their way."""
+    async def covering(self, count: int, books: Books, *, settled: bool) -> tuple[Peeked, int]:
+        """The team's, once what is settled and held covers what was charged; and that: settlements may still be on their way.
+
+        settled: not before something is.
+        """
         async with asyncio.timeout(30):
             while True:
                 found, charged = await self.team(count), books.tokens
-                if charged <= found.ledger.tokens + found.ledger.reserved_tokens:
+                if charged <= found.ledger.tokens + found.ledger.reserved_tokens and (found.ledger.tokens or not settled):
                     return found, charged
                 await asyncio.sleep(0.05)
 
@@ -329,11 +332,10 @@ async def test_a_ceiling_holds_while_a_worker_dies_and_the_store_starts_again(
         async with looking(server.url) as ledgers:
             crowd = Crowd(crowded, served.v1, count, session=session)
             await through_faults(asyncio.create_task(crowd.rush(count)), count, upstream, served, server)
-            found, charged = await ledgers.covering(count, books)
+            found, charged = await ledgers.covering(count, books, settled=count > 10)  # of so few the faults may leave none
 
     assert sum(crowd.tally.values()) == count
     assert found.ledger.tokens <= charged <= LIMITS[count]
-    assert found.ledger.tokens or count == 10  # of so few the faults may leave none
     assert found.calls <= crowd.tally["failed"] + crowd.tally["left"]
 
 
