@@ -1,17 +1,17 @@
 """Whole chat-completions answers: what one says, and how calls are taken out of one."""
 
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Raw, Struct
 from msgspec.json import Decoder
 
 from proxy.dialects import notice as lastcall
 from proxy.dialects.chat_calls import UsualCall, read_calls, usual_calls
 from proxy.dialects.raw_json import (
     FIELDS,
-    MOST_COUNTED,
     UNREADABLE,
+    Count,
     Fields,
     Shape,
     fields,
@@ -81,26 +81,24 @@ class WireMessage(Struct, gc=False):
 # An answer as the standard has it, which nearly every one is: read at once, in a fifth of the time that it takes to ask of each value
 # what it is. What is `None` here must be null or missing.
 
-_Count = Annotated[int, Meta(ge=0, le=MOST_COUNTED)]
-
 
 class _UsualInput(Struct, gc=False):
-    cached_tokens: _Count | None = None
-    cache_write_tokens: _Count | None = None
-    audio_tokens: _Count | None = None
-    image_tokens: _Count | None = None
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    image_tokens: Count | None = None
     web_search_requests: None = None
 
 
 class _UsualOutput(Struct, gc=False):
-    reasoning_tokens: _Count | None = None
-    audio_tokens: _Count | None = None
-    image_tokens: _Count | None = None
+    reasoning_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    image_tokens: Count | None = None
 
 
 class _UsualUsage(Struct, gc=False):
-    prompt_tokens: _Count
-    completion_tokens: _Count
+    prompt_tokens: Count
+    completion_tokens: Count
     prompt_tokens_details: _UsualInput | None = None
     completion_tokens_details: _UsualOutput | None = None
     prompt_cache_hit_tokens: None = None
@@ -130,7 +128,7 @@ class _UsualBody(Struct, gc=False):
     choices: list[_UsualChoice]
     id: str | None = None
     model: str | None = None
-    created: _Count | None = None
+    created: Count | None = None
     usage: _UsualUsage | None = None
     error: None = None
     x_groq: None = None

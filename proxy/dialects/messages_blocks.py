@@ -78,14 +78,19 @@ def blocks_of(content: bytes) -> Sequence[Block | UsualBlock]:
         return BLOCKS.many(content)
 
 
+def arguments_of(input: bytes) -> str:
+    """A call's arguments. A tool without any is called with an empty object."""
+    asked = bytes(input)
+    return asked.decode("utf-8", "replace") if asked.startswith(b"{") else argument_text(asked) or "{}"
+
+
 def call_of(block: Block | UsualBlock, arguments: str = "") -> ToolCall:
     """The call that a block makes, with the arguments that were streamed for it, else its own.
 
-    A tool without arguments is called with an empty object. The id of a hosted call is left out: it means nothing to a client.
+    The id of a hosted call is left out: it means nothing to a client.
     """
     if not arguments:
-        asked = bytes(block.input)
-        arguments = asked.decode("utf-8", "replace") if asked.startswith(b"{") else argument_text(asked) or "{}"
+        arguments = arguments_of(block.input)
     name = text(block.name) or ""
     if block.type == CALL:
         return ToolCall(text(block.id), name, arguments)

@@ -5,7 +5,7 @@ whole body goes through `read`; the `Raw` values found in it are sound and need 
 """
 
 import re
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 from msgspec.json import Decoder, encode
@@ -15,6 +15,8 @@ Fields = dict[str, msgspec.Raw]
 
 UNREADABLE = (msgspec.DecodeError, RecursionError)
 MOST_COUNTED = 2**53  # beyond it a double skips numbers
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]
+"""What `whole` takes, for structs of what is usual."""
 _BOM = b"\xef\xbb\xbf"
 FIELDS = Decoder(Fields)
 _ANY = Decoder(Any)

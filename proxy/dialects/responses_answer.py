@@ -1,17 +1,28 @@
 """Whole Responses answers: what one says, what it cost, and how calls are taken out of one."""
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
 from proxy.dialects import notice as lastcall
-from proxy.dialects.raw_json import FIELDS, UNREADABLE, Shape, list_of, object_of, plain, present, raw_list, read, text, whole
-from proxy.dialects.responses_items import ITEMS, MESSAGE, REASONING, WireItem, call_of, hosted_call, joined_texts, kind_of, texts_of
+from proxy.dialects.raw_json import FIELDS, UNREADABLE, Count, Shape, list_of, object_of, plain, present, raw_list, read, text, whole
+from proxy.dialects.responses_items import (
+    ITEMS,
+    MESSAGE,
+    REASONING,
+    WireItem,
+    call_of,
+    hosted_call,
+    in_namespace,
+    joined_texts,
+    kind_of,
+    texts_of,
+)
 from proxy.dialects.responses_render import message_item
 from proxy.dialects.searches import with_searches
-from proxy.models import Answer, Choice, Head, Notice, Usage
+from proxy.models import Answer, Choice, Head, Notice, ToolCall, Usage
 
 
 class Body(Struct, gc=False):
@@ -31,6 +42,61 @@ class Body(Struct, gc=False):
 class _Incomplete(Struct, gc=False):
     reason: Any = None
 
+
+# An answer as the standard has it, with the items that most answers are made of: read at once, in a third of the time that it takes to ask
+# of each value what it is. What is `None` here must be null or missing.
+
+
+class _UsualTokens(Struct, gc=False):
+    cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    image_tokens: Count | None = None
+
+
+class _UsualUsage(Struct, gc=False):
+    input_tokens: Count
+    output_tokens: Count
+    input_tokens_details: _UsualTokens | None = None
+    output_tokens_details: _UsualTokens | None = None
+
+
+class _UsualPart(Struct, gc=False):
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _UsualItem(Struct, gc=False):
+    type: Literal["message", "function_call", "custom_tool_call", "reasoning"]
+    id: str | None = None
+    content: list[_UsualPart] | None = None
+    summary: list[_UsualPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+
+
+class _UsualIncomplete(Struct, gc=False):
+    reason: str | None = None
+
+
+class _UsualBody(Struct, gc=False):
+    output: list[_UsualItem]
+    id: str | None = None
+    model: str | None = None
+    created_at: Count | None = None
+    status: str | None = None
+    usage: _UsualUsage | None = None
+    error: None = None
+    incomplete_details: _UsualIncomplete | None = None
+    service_tier: str | None = None
+
+
+_USUAL = Decoder(_UsualBody)
+_NO_TOKENS = _UsualTokens()
 
 BODY = Decoder(Body)
 BODIES = Shape(Body)
@@ -104,6 +170,67 @@ def _thoughts_of(item: WireItem) -> list[str]:
 
 def read_answer(body: bytes) -> Answer:
     """Reads a whole answer. It is complete when it could be read to its end and holds a list of items."""
+    try:
+        usual = _USUAL.decode(body)
+    except UNREADABLE:
+        return _read_any(body)
+    status, why = usual.status or None, usual.incomplete_details
+    choice = _usual_choice(usual.output, (why.reason if why is not None else None) or status)
+    usage = None if usual.usage is None else _usual_usage(usual.usage, usual.service_tier)
+    return Answer((choice,), usage, usual.id or None, usual.model or None, usual.created_at, True, status == "failed")
+
+
+def _usual_choice(items: list[_UsualItem], finish: str | None) -> Choice:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCall] = []
+    ids: list[str] = []
+    for item in items:
+        kind = item.type
+        if kind == REASONING:
+            thoughts += _usual_texts(item.content) or _usual_texts(item.summary)
+            continue
+        if item.id:
+            ids.append(item.id)
+        if kind == MESSAGE:
+            texts += _usual_texts(item.content)
+            continue
+        name = in_namespace(item.namespace, item.name or "")
+        if kind == "function_call":
+            calls.append(ToolCall(item.call_id or item.id or None, name, item.arguments or ""))
+        else:
+            calls.append(ToolCall(item.call_id or item.id or None, name, item.input or "", True))
+    said = joined_texts(texts)
+    return Choice(said, tuple(calls), finish, (), tuple(ids), "" if calls or said.strip() else joined_texts(thoughts))
+
+
+def _usual_texts(parts: list[_UsualPart] | None) -> list[str]:
+    if not parts:
+        return []
+    return [piece for part in parts if (piece := part.text or part.refusal)]
+
+
+def _usual_usage(usage: _UsualUsage, tier: str | None) -> Usage:
+    of_input, of_output = usage.input_tokens_details or _NO_TOKENS, usage.output_tokens_details or _NO_TOKENS
+    spent, produced = usage.input_tokens, usage.output_tokens
+    cached = min(of_input.cached_tokens or 0, spent)
+    return Usage(
+        spent,
+        produced,
+        cached,
+        min(of_output.reasoning_tokens or 0, produced),
+        min(of_input.cache_write_tokens or 0, spent - cached),
+        0,
+        of_input.audio_tokens or 0,
+        of_output.audio_tokens or 0,
+        of_input.image_tokens or 0,
+        of_output.image_tokens or 0,
+        tier or "",
+    )
+
+
+def _read_any(body: bytes) -> Answer:
+    """The same of an answer in which some value may be another than the standard has it, or some item a rarer one."""
     try:
         wire = read(BODY, body)
     except UNREADABLE:

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.dialects.messages_answer import prune, read_answer, read_usage
+from proxy.dialects.messages_answer import _read_any, prune, read_answer, read_usage
 from proxy.models import Action, Answer, Notice, Reason, Usage
 
 NOTICE = Notice(action=Action.STOP, reason=Reason.CYCLE, message="[lastcall stop] why")
@@ -92,3 +94,73 @@ def test_without_calls_an_answer_ends_as_text(content: list[Any], left: list[Any
 def test_what_cannot_be_read_is_not_pruned(body: bytes) -> None:
     """It goes on as it came."""
     assert prune(body, {(0, 0)}, NOTICE) == body
+
+
+COUNT = st.one_of(st.none(), st.integers(-1, 9), st.sampled_from([2.0, "3", True, 2**53, 2**53 + 1, []]))
+WORDS = st.one_of(st.none(), st.sampled_from(["", "a", " ", "\n", 3]))
+
+
+def some(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with any of these members."""
+    return st.fixed_dictionaries({}, optional=members)
+
+
+BLOCK = some(
+    type=st.sampled_from(["text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "image", None]),
+    text=WORDS,
+    thinking=WORDS,
+    id=WORDS,
+    name=WORDS,
+    input=st.one_of(WORDS, st.sampled_from([{}, {"path": "\ud83d"}, []])),
+)
+USAGE = some(
+    input_tokens=COUNT,
+    output_tokens=COUNT,
+    cache_read_input_tokens=COUNT,
+    cache_creation_input_tokens=COUNT,
+    cache_creation=st.one_of(st.none(), some(ephemeral_1h_input_tokens=COUNT)),
+    server_tool_use=st.one_of(st.none(), some(web_search_requests=COUNT)),
+    service_tier=WORDS,
+)
+ANSWER = some(
+    type=st.sampled_from([None, "message", "error", 1]),
+    id=WORDS,
+    model=WORDS,
+    content=st.one_of(st.none(), st.lists(BLOCK, max_size=3)),
+    stop_reason=WORDS,
+    usage=st.one_of(st.none(), USAGE),
+    error=st.sampled_from([None, {}, "no"]),
+)
+
+
+@given(ANSWER)
+def test_a_usual_answer_is_read_as_any_other(answer: dict[str, Any]) -> None:
+    """What is read at once says the same as what is asked value by value."""
+    raw = json.dumps(answer).encode()
+
+    assert read_answer(raw) == _read_any(raw)
+
+
+def test_an_answer_as_the_standard_has_it_is_read_at_once() -> None:
+    """All that such an answer has: thinking, texts, calls, usage with its parts."""
+    usage = {
+        "input_tokens": 9,
+        "output_tokens": 4,
+        "cache_read_input_tokens": 7,
+        "cache_creation_input_tokens": 5,
+        "cache_creation": {"ephemeral_1h_input_tokens": 2},
+        "server_tool_use": {"web_search_requests": 1},
+        "service_tier": "standard",
+    }
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use", "stop_sequence": None}
+    hidden = {"type": "redacted_thinking", "data": "x"}
+    raw = json.dumps({**head, "content": [THINKING, hidden, TEXT, call(1)], "usage": usage}).encode()
+    silent = json.dumps({**head, "content": [THINKING, hidden], "usage": None}).encode()
+
+    answered = read_answer(raw)
+
+    assert answered == _read_any(raw)
+    assert read_answer(silent) == _read_any(silent)
+    assert read_answer(silent).choices[0].thought == "t"
+    assert (answered.choices[0].text, answered.choices[0].thought, answered.choices[0].calls[0].arguments) == ("Here:", "", "{}")
+    assert answered.usage == Usage(21, 4, 7, 0, 5, 2, tier="standard", searches=1)

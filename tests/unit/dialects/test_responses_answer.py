@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.dialects.responses_answer import prune, read_answer, read_usage
+from proxy.dialects.responses_answer import _read_any, prune, read_answer, read_usage
 from proxy.models import Action, Answer, Notice, Reason, Usage
 
 NOTICE = Notice(action=Action.STOP, reason=Reason.CYCLE, message="why")
@@ -114,3 +116,81 @@ def test_kinds_of_tokens_and_the_service_tier_are_read() -> None:
     body = {"object": "response", "output": [], "service_tier": "flex", "usage": usage}
 
     assert read_answer(json.dumps(body).encode()).usage == Usage(9, 4, audio_input=2, image_input=3, image_output=1, tier="flex")
+
+
+COUNT = st.one_of(st.none(), st.integers(-1, 9), st.sampled_from([2.0, "3", True, 2**53, 2**53 + 1, []]))
+TEXT = st.one_of(st.none(), st.sampled_from(["", "a", " ", "\n", 3]))
+
+
+def some(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with any of these members."""
+    return st.fixed_dictionaries({}, optional=members)
+
+
+PARTS = st.one_of(TEXT, st.lists(some(type=TEXT, text=TEXT, refusal=TEXT), max_size=2))
+ITEM = some(
+    type=st.sampled_from(["message", "function_call", "custom_tool_call", "reasoning", "mcp_call", "web_search_call", "shell_call", None]),
+    role=st.sampled_from(["assistant", None]),
+    id=TEXT,
+    content=PARTS,
+    summary=PARTS,
+    call_id=TEXT,
+    name=TEXT,
+    namespace=TEXT,
+    arguments=TEXT,
+    input=TEXT,
+)
+DETAILS = some(cached_tokens=COUNT, cache_write_tokens=COUNT, reasoning_tokens=COUNT, audio_tokens=COUNT, image_tokens=COUNT)
+ANSWER = some(
+    id=TEXT,
+    model=TEXT,
+    created_at=st.one_of(COUNT, st.just(2.5)),
+    status=st.sampled_from([None, "", "completed", "failed", 1]),
+    output=st.one_of(st.none(), st.lists(ITEM, max_size=3)),
+    usage=st.one_of(st.none(), some(input_tokens=COUNT, output_tokens=COUNT, input_tokens_details=DETAILS, output_tokens_details=DETAILS)),
+    error=st.sampled_from([None, {}, "no"]),
+    incomplete_details=st.one_of(st.none(), some(reason=TEXT)),
+    service_tier=TEXT,
+)
+
+
+@given(ANSWER)
+def test_a_usual_answer_is_read_as_any_other(answer: dict[str, Any]) -> None:
+    """What is read at once says the same as what is asked value by value."""
+    raw = json.dumps(answer).encode()
+
+    assert read_answer(raw) == _read_any(raw)
+
+
+@pytest.mark.parametrize("status", ["completed", "incomplete", "failed"])
+def test_an_answer_as_the_standard_has_it_is_read_at_once(status: str) -> None:
+    """All that such an answer has: reasoning, texts, calls of both kinds, usage with its parts."""
+    details = {"input_tokens_details": {"cached_tokens": 7}, "output_tokens_details": {"reasoning_tokens": 3}}
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "because"}], "encrypted_content": "x"}
+    spoken = {**said("a"), "id": "msg_1", "status": "completed"}
+    refused = {"type": "message", "id": "msg_2", "role": "assistant", "content": [{"type": "refusal", "refusal": "b"}]}
+    made = {**call("c"), "id": "fc_1", "namespace": "n"}
+    free = {"type": "custom_tool_call", "id": "ct_1", "call_id": "d", "name": "patch", "input": "e"}
+    more: dict[str, Any] = {
+        "model": "m",
+        "created_at": 5,
+        "status": status,
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+        "usage": {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13, **details},
+        "service_tier": "default",
+    }
+    raw, silent = body(thought, spoken, refused, made, free, **more), body(thought, **more)
+
+    answer = read_answer(raw)
+
+    assert answer == _read_any(raw)
+    assert read_answer(silent) == _read_any(silent)
+    assert read_answer(silent).choices[0].thought == "because"
+    (choice,) = answer.choices
+    assert (choice.text, choice.thought, choice.items) == ("a\nb", "", ("msg_1", "msg_2", "fc_1", "ct_1"))
+    assert [(made.id, made.name, made.arguments, made.custom) for made in choice.calls] == [
+        ("c", "n.c", "{}", False),
+        ("d", "patch", "e", True),
+    ]
+    assert answer.usage == Usage(9, 4, 7, 3, tier="default")
