@@ -14,7 +14,6 @@ import re
 import struct
 from functools import lru_cache
 from hashlib import blake2b
-from json.encoder import encode_basestring_ascii
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,7 +36,7 @@ class Fingerprints:
 
     def __init__(self, secret: bytes, *, loose: bool) -> None:
         self._secret = secret
-        self._hash, self._raw = _keyed(secret), _keyed(secret, b"raw result")  # a copy costs less than another one
+        self._hash, self._raw, self._line = _keyed(secret, b"digest"), _keyed(secret, b"raw result"), _keyed(secret, b"line", 16)
         self._loose = loose
         self._calls: dict[int, int] = {}
         self._results: dict[bytes, int] = {}
@@ -49,8 +48,7 @@ class Fingerprints:
         key = hash((name, arguments))  # keyed at random by the interpreter; the content itself is not kept
         found = self._calls.get(key)
         if found is None:
-            parts = [part.encode("utf-8", "surrogatepass") for part in (name, canonical(arguments, loose=self._loose))]
-            found = _keep(self._calls, key, self.digest(b"call", *parts))
+            found = _keep(self._calls, key, self.digest(b"call", name, canonical(arguments, loose=self._loose)))
         return found
 
     def message(self, calls: tuple[ToolCall, ...]) -> tuple[int, tuple[int, ...]]:
@@ -58,13 +56,9 @@ class Fingerprints:
         key = hash(calls)
         found = self._messages.get(key)
         if found is None:
-            fingerprints, named = [], []
-            for call in calls:
-                known = self.call(call.name, call.arguments)
-                fingerprints.append(known)
-                named.append(f"{call.id}\1{known}")
-            mark = self.digest(b"calls", "\0".join(named).encode("utf-8", "surrogatepass"))
-            found = _keep(self._messages, key, (mark, tuple(fingerprints)))
+            fingerprints = tuple([self.call(call.name, call.arguments) for call in calls])
+            mark = self.digest(b"calls", *fingerprints, *[call.id for call in calls])
+            found = _keep(self._messages, key, (mark, fingerprints))
         return found
 
     def raw_result(self, content: bytes) -> int:
@@ -76,7 +70,7 @@ class Fingerprints:
         key = blake2b(content, digest_size=16, key=self._secret).digest()
         found = self._results.get(key)
         if found is None:
-            found = _keep(self._results, key, _digest_of(self._hash, _framed((b"result", _normal_content(content)))) | 1)
+            found = _keep(self._results, key, self.digest(b"result", _normal_content(content)) | 1)
         return found
 
     def error(self, text: str) -> int:
@@ -88,27 +82,28 @@ class Fingerprints:
         key = hash((kind, text))
         found = self._texts.get(key)
         if found is None:
-            found = _keep(self._texts, key, self.digest(kind.encode(), text.encode("utf-8", "surrogatepass")))
+            found = _keep(self._texts, key, self.digest(kind, text))
         return found
 
     def line(self) -> Hash:
         """A list of hashes that can be added to, as they are `packed`."""
-        return _keyed(self._secret, b"line")
+        return self._line.copy()
 
-    def digest(self, *parts: bytes) -> int:
-        """An 8-byte keyed hash of byte strings, as a non-zero integer."""
-        return _digest_of(self._hash, _framed(parts)) or 1
+    def digest(self, *parts: bytes | str | int | None) -> int:
+        """An 8-byte keyed hash of values, as a non-zero integer."""
+        return _digest_of(self._hash, framed(parts)) or 1
 
 
-def _keyed(secret: bytes, person: bytes = b"") -> Hash:
-    return blake2b(digest_size=8, key=secret, person=person)
+def _keyed(secret: bytes, kind: bytes, size: int = 8) -> Hash:
+    """A hash under way, to be copied. What it has been given, `kind`, has it work the key in: none of its copies does that again."""
+    return blake2b(kind, digest_size=size, key=secret)
 
 
 def _digest_of(begun: Hash, rest: bytes) -> int:
     """What a hash comes to with these bytes behind what it was given. It stays as it is."""
     whole = begun.copy()
     whole.update(rest)
-    number: int = _NUMBER.unpack(whole.digest())[0]
+    number: int = _FIRST_NUMBER(whole.digest())[0]
     return number
 
 
@@ -117,14 +112,24 @@ def ended(line: Hash, hashes: list[int]) -> int:
     return _digest_of(line, packed(hashes)) or 1
 
 
+def tied(line: Hash, hashes: list[int], to: bytes) -> bytes:
+    """The same as 16 bytes, of use with `to` alone. to: as many bytes each time."""
+    whole = line.copy()
+    whole.update(packed(hashes) + to)
+    return whole.digest()
+
+
 def packed(hashes: list[int]) -> bytes:
     """A list of 8-byte hashes as bytes."""
     return _hashes(len(hashes)).pack(*hashes)
 
 
-def _framed(parts: tuple[bytes, ...]) -> bytes:
-    """Byte strings as one, so that no two lists of them are alike."""
-    return b"".join((_sizes(len(parts) + 1).pack(len(parts), *map(len, parts)), *parts))
+def framed(parts: tuple[bytes | str | int | None, ...]) -> bytes:
+    """Values as bytes, so that no two lists of them are alike. Halves of surrogate pairs are bytes like others."""
+    try:
+        return _FRAMES.encode(parts)
+    except UnicodeEncodeError:
+        return _FRAMES.encode([_encoded(part) if isinstance(part, str) else part for part in parts])
 
 
 @lru_cache(32)
@@ -132,12 +137,8 @@ def _hashes(count: int) -> struct.Struct:
     return struct.Struct(f"<{count}Q")
 
 
-@lru_cache(32)
-def _sizes(count: int) -> struct.Struct:
-    return struct.Struct(f"<{count}I")
-
-
-_NUMBER = struct.Struct("<Q")
+_FRAMES = msgspec.msgpack.Encoder()
+_FIRST_NUMBER = struct.Struct("<Q").unpack_from
 
 
 def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
@@ -147,49 +148,61 @@ def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
     return value
 
 
-def canonical(arguments: str, *, loose: bool) -> str:
+def canonical(arguments: str, *, loose: bool) -> bytes:
     """Arguments in one spelling: keys sorted at every depth, integers exact, other numbers by value (1.0 is 1).
 
     loose: a string that is exactly an integer equals it, null equals absent, the ends of strings are trimmed. What does not parse is
     its own raw text.
     """
     try:
-        text = arguments.strip(_SPACE)
-        value, end = _JSON.raw_decode(text)
-        if end == len(text):
-            return _spelled(value, loose, 0)
+        return _spelled(_settled(_read(arguments), loose, 0))
     except (ValueError, RecursionError):
-        pass
-    return "raw:" + (arguments.strip() if loose else arguments)
+        return b"raw:" + _encoded(arguments.strip() if loose else arguments)
 
 
-def _number(text: str) -> float | int | str:
-    value = float(text)
-    if not math.isfinite(value):
-        return text  # beyond a double: only its own spelling equals it
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+def _read(text: str) -> Any:
+    """A JSON value. Raises `ValueError` or `RecursionError`."""
+    try:
+        return _JSON.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):  # broken, or what models write and others do not read: NaN, 1e400, half an emoji
+        text = text.strip(_SPACE)
+        value, end = _LENIENT_JSON.raw_decode(text)
+        if end < len(text):
+            raise ValueError("more than one value") from None
+        return value
 
 
-_JSON = json.JSONDecoder(parse_float=_number, parse_constant=str)
+_JSON = msgspec.json.Decoder()
+# Beyond a double only its own spelling equals a number.
+_LENIENT_JSON = json.JSONDecoder(parse_float=lambda text: value if math.isfinite(value := float(text)) else text, parse_constant=str)
 _SPACE = " \t\n\r"  # what JSON knows as such
-_WORDS = {None: "null", True: "true", False: "false"}
 
 
-def _spelled(value: Any, loose: bool, depth: int) -> str:
-    """A JSON value as `json.dumps` writes it with sorted keys, but for what `loose` makes equal."""
-    if depth > _DEPTH:
-        raise ValueError("nested too deep to canonicalise")
+def _settled(value: Any, loose: bool, depth: int) -> Any:
+    """A JSON value in which what counts as equal is equal, but for the order of keys. Raises `ValueError` for what is nested too deep."""
     kind = type(value)
-    if kind is str:
-        text = value.strip() if loose else value
-        # Nearly all texts begin with a letter.
-        return str(int(text)) if loose and text[:1] <= "9" and _EXACT_INT.fullmatch(text) else encode_basestring_ascii(text)
+    if kind is str and loose:
+        text = value.strip()
+        return int(text) if text < ":" and _EXACT_INT.fullmatch(text) else text  # nearly all texts begin with a letter
+    if kind is str or kind is int:
+        return value
+    if kind is float:
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if (kind is dict or kind is list) and value and depth == _DEPTH:
+        raise ValueError("nested too deep to canonicalise")
     if kind is dict:
-        names = [name for name in sorted(value) if value[name] is not None] if loose else sorted(value)
-        return "{" + ",".join([f"{encode_basestring_ascii(name)}:{_spelled(value[name], loose, depth + 1)}" for name in names]) + "}"
-    if kind is list:
-        return "[" + ",".join([_spelled(member, loose, depth + 1) for member in value]) + "]"
-    return repr(value) if kind is int or kind is float else _WORDS[value]
+        return {name: _settled(inner, loose, depth + 1) for name, inner in value.items() if inner is not None or not loose}
+    return [_settled(inner, loose, depth + 1) for inner in value] if kind is list else value
+
+
+def _spelled(value: Any) -> bytes:
+    try:
+        return _SORTED.encode(value)
+    except UnicodeEncodeError:  # half a surrogate pair: no value that can be encoded is spelled like it
+        return json.dumps(value, sort_keys=True).encode()
+
+
+_SORTED = msgspec.json.Encoder(order="deterministic")
 
 
 def _normal_content(content: bytes) -> bytes:

@@ -6,13 +6,13 @@ Every key and link is scoped to the caller's key, so that two tenants never meet
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
 
 from proxy.errors import BadRequest
-from proxy.fingerprint import packed
+from proxy.fingerprint import Hash, framed, tied
 from proxy.keys import caller_of
 from proxy.known_clients import CLIENTS, SAY_MORE, STRANGER, Known, is_side_request, known_client, turn_sender
 from proxy.models import ToolCall
@@ -268,14 +268,12 @@ class Keys:
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
         self._named: dict[tuple[int, int, str], tuple[bytes, bytes, bytes]] = {}
 
-    def _key(self, kind: bytes, *parts: bytes | str) -> bytes:
+    def _key(self, kind: bytes, *parts: bytes | str | int) -> bytes:
         begun = self._begun.get(kind)
         if begun is None:
-            begun = self._begun[kind] = blake2b(digest_size=16, key=self._secret, person=kind)
+            begun = self._begun[kind] = blake2b(framed((kind,)), digest_size=16, key=self._secret)
         keyed = begun.copy()
-        for part in parts:
-            data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-            keyed.update(b"%d:%b" % (len(data), data))
+        keyed.update(framed(parts))
         return keyed.digest()
 
     def secret_id(self) -> int:
@@ -316,13 +314,13 @@ class Keys:
         """Where it is kept that a team was charged for work that ended while nobody waited for it. work: the provider's id of it."""
         return self._key(b"work", team, work)
 
-    def chain(self, scope: bytes, seed: int, answers: Iterable[int]) -> bytes:
-        """The link of a whole line of answers, from the first user text on."""
-        return self._key(b"chain", scope, packed([seed, *answers]))
+    def chain(self, scope: bytes, seed: int, line: Hash, said: Sequence[int] = ()) -> bytes:
+        """The link of a whole line of answers, from the first user text on. said: what is to come behind the line."""
+        return tied(line, [*said, seed], scope)
 
     def call(self, scope: bytes, call: ToolCall, fingerprint: int) -> bytes | None:
         """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's."""
-        return self._key(b"call", scope, call.id, call.name, fingerprint.to_bytes(8, "little")) if call.id else None
+        return self._key(b"call", scope, call.id, call.name, fingerprint) if call.id else None
 
     def kept(self, scope: bytes, name: str) -> bytes:
         """The link of what the upstream keeps: a response, or a conversation."""

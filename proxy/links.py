@@ -23,7 +23,7 @@ def links_of(case: Case, keys: Keys, scope: bytes, *, named: bool) -> list[bytes
         return []
     if named and not any(is_random(call) for made in history.messages.made for call in made):
         return []  # a named session's links are open to whoever knows its name: what models say alike proves nothing
-    links = [keys.chain(scope, history.seed, history.messages.answers)]
+    links = [keys.chain(scope, history.seed, history.messages.line)]
     if named:
         return links
     newest = history.messages
@@ -49,7 +49,7 @@ def links_after(case: Case, keys: Keys, scope: bytes, choices: Sequence[Choice],
         said = [answer_identity(choice.text, choice.calls, prints)]
         if choice.hosted:
             said[:0] = [answer_identity("", (call,), prints) for call in choice.hosted]
-        links.append(keys.chain(scope, history.seed, [*history.messages.answers, *said]))
+        links.append(keys.chain(scope, history.seed, history.messages.line, said))
         if named:
             continue
         links += [

@@ -100,11 +100,11 @@ class Messages(Sequence[Message]):
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
     calls as they were made. fingerprints: theirs. users: the user items. earlier: the first messages, of which only the last can have
     results in the request. times: how often each call was made; again: how many calls were not the first of their kind. begun: how many of
-    the messages were those of the request that this one goes on from. joined: what a record made of them.
+    the messages were those of the request that this one goes on from. line: of their identities.
+    joined: what a record made of them.
     """
 
     __slots__ = (
-        "_line",
         "_newest",
         "_read",
         "_starts",
@@ -115,6 +115,7 @@ class Messages(Sequence[Message]):
         "fingerprints",
         "items",
         "joined",
+        "line",
         "made",
         "times",
         "users",
@@ -126,7 +127,7 @@ class Messages(Sequence[Message]):
     users: list[UserText]
     times: dict[int, int]
     _read: dict[int, Message]
-    _line: Hash
+    line: Hash
     _newest: dict[int, int]  # exact identities of what follows the last message, by its items
 
     def __init__(
@@ -142,7 +143,7 @@ class Messages(Sequence[Message]):
             self.made = [_remembered_calls(message, items, prints) for message in earlier]
             self.answers = [message.answer for message in earlier]
             self.fingerprints = [message.calls for message in earlier]
-            self.times, self.again, self._line = {}, 0, prints.line()
+            self.times, self.again, self.line = {}, 0, prints.line()
         self._add(first, prints)
 
     def _go_on_from(self, before: "Messages", prints: Fingerprints) -> int:
@@ -154,10 +155,10 @@ class Messages(Sequence[Message]):
         self.answers, self.fingerprints = before.answers[:begun], before.fingerprints[:begun]
         self.times, self.again = before.times.copy(), before.again
         if shared == len(before.items):
-            self.users, self._line = before.users.copy(), before._line.copy()
+            self.users, self.line = before.users.copy(), before.line.copy()
         else:
-            self.users, self._line = [user for user in before.users if user.item < shared], prints.line()
-            self._line.update(packed(self.answers))
+            self.users, self.line = [user for user in before.users if user.item < shared], prints.line()
+            self.line.update(packed(self.answers))
             self._uncount(before.fingerprints[begun:])
         return shared
 
@@ -175,7 +176,7 @@ class Messages(Sequence[Message]):
             elif role is _USER:
                 follows = len(made) > 0 and not made[-1]
                 self.users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
-        self._line.update(packed(answers[self.begun :]))
+        self.line.update(packed(answers[self.begun :]))
         self._count(fingerprints[self.begun :])
 
     def same(self, seed: int, prints: Fingerprints) -> int:
@@ -184,7 +185,7 @@ class Messages(Sequence[Message]):
         for index, item in enumerate(self.items[self.end :], self.end):
             if item.role is not _SYSTEM:
                 newest[index] = prints.raw_result(item.content or _EMPTY)
-        return ended(self._line, [len(self.answers), seed, *newest.values()])
+        return ended(self.line, [len(self.answers), seed, *newest.values()])
 
     def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
         times = self.times

@@ -303,5 +303,5 @@ def test_normal_text_of_an_escape_that_never_ends() -> None:
 
 def test_arguments_with_something_behind_them_are_raw_text() -> None:
     """What follows a whole value makes it no JSON."""
-    assert canonical('{"a": 1} {"b": 2}', loose=True) == 'raw:{"a": 1} {"b": 2}'
-    assert canonical(' {"a": 1}\n', loose=False) == '{"a":1}'
+    assert canonical('{"a": 1} {"b": 2}', loose=True) == b'raw:{"a": 1} {"b": 2}'
+    assert canonical(' {"a": 1}\n', loose=False) == b'{"a":1}'

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from proxy.errors import BadRequest
+from proxy.fingerprint import Fingerprints, packed
 from proxy.identity import Identity, Keys, Tighten, identify, passages
 from proxy.keys import caller_of
 from proxy.known_clients import CLIENTS
@@ -303,16 +304,17 @@ def test_tenants_never_meet() -> None:
     keys = Keys(b"s" * 32)
     one, two = keys.tenant("a"), keys.tenant("b")
     call = ToolCall("call_1", "t", "{}")
+    line = Fingerprints(b"s" * 32, loose=True).line()
     found = {
         one,
         two,
         keys.session(one, "x"),
         keys.session(two, "x"),
         keys.session(one, "y"),
-        keys.chain(one, 1, [2]),
-        keys.chain(two, 1, [2]),
-        keys.chain(one, 1, [2, 3]),
-        keys.chain(one, 2, [2]),
+        keys.chain(one, 1, line, [2]),
+        keys.chain(two, 1, line, [2]),
+        keys.chain(one, 1, line, [2, 3]),
+        keys.chain(one, 2, line, [2]),
         keys.call(one, call, 7),
         keys.call(two, call, 7),
         keys.call(one, call, 8),
@@ -324,6 +326,17 @@ def test_tenants_never_meet() -> None:
     assert len(found) == 16
     assert {len(key) for key in found if key is not None} == {16}
     assert keys.session(one, "x") == Keys(b"s" * 32).session(one, "x")
+
+
+def test_a_line_of_answers_is_known_however_it_was_read() -> None:
+    """Whether its last answers stand in it already or are said to come behind it."""
+    keys, line = Keys(b"s" * 32), Fingerprints(b"s" * 32, loose=True).line()
+    longer = line.copy()
+    longer.update(packed([2]))
+    tenant = keys.tenant("a")
+    assert keys.chain(tenant, 1, longer, [3]) == keys.chain(tenant, 1, line, [2, 3])
+    longer.update(packed([3]))
+    assert keys.chain(tenant, 1, longer) == keys.chain(tenant, 1, line, [2, 3])
 
 
 def test_parts_of_a_key_cannot_run_into_each_other() -> None:

@@ -107,7 +107,7 @@ async def test_a_named_session_whose_record_went_is_opened_once() -> None:
     world = World()
     one = await world.open(name="build-7")
     session = await world.open(looping(1), name="build-7")
-    links = [session.keys.chain(session.scope, session.history.seed, [m.answer for m in session.history.messages])]
+    links = [session.keys.chain(session.scope, session.history.seed, session.history.messages.line)]
     await world.store.commit(one.key, record=None, version=0, settlements=[], links=links, ttl=60)
     before = len(world.store.commits)
     again = await world.open(looping(1), name="build-7")
