@@ -84,6 +84,7 @@ class GuardedStore:
         self._rereading: asyncio.Task[None] | None = None
         self._owed: deque[_Owed] = deque(maxlen=_MAX_OWED)
         self._delivery: asyncio.Task[None] | None = None
+        self._next_try: asyncio.TimerHandle | None = None
         self._served = False
         self._lacking_since: float | None = None
 
@@ -152,7 +153,10 @@ class GuardedStore:
         ttl: float,
         listing: Listing | None = None,
     ) -> Committed:
-        """See `Store.commit`. When it fails or is cancelled, its settlements are delivered once the store answers again."""
+        """See `Store.commit`. When it fails or is cancelled, its settlements are delivered once the store answers again.
+
+        Also where nobody else asks the store anything: what is owed is tried every `retry_after` seconds.
+        """
         try:
             return await self._call(
                 lambda: self._store.commit(
@@ -161,7 +165,7 @@ class GuardedStore:
             )
         except (StoreUnavailable, asyncio.CancelledError):
             if settlements:
-                self._owed.append(_Owed(session, tuple(settlements), ttl, self._clock()))
+                self._owe(_Owed(session, tuple(settlements), ttl, self._clock()))
             raise
 
     async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
@@ -186,6 +190,8 @@ class GuardedStore:
                 if self._delivery is not None:
                     await self._delivery
                 await self._deliver()
+        if self._next_try is not None:
+            self._next_try.cancel()
         await self._store.close()
 
     async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
@@ -225,6 +231,18 @@ class GuardedStore:
         if self._breaker.succeeded():
             self._secret = None  # The store may have come back without its data: agree with the other replicas anew.
             self._on_change(StoreChanged(up=True))
+        self._begin_delivery()
+
+    def _owe(self, owed: _Owed) -> None:
+        self._owed.append(owed)
+        if self._next_try is None:
+            self._next_try = asyncio.get_running_loop().call_later(self._breaker.retry_after, self._try_again)
+
+    def _try_again(self) -> None:
+        self._next_try = None
+        self._begin_delivery()
+
+    def _begin_delivery(self) -> None:
         if self._owed and (self._delivery is None or self._delivery.done()):
             self._delivery = asyncio.create_task(self._deliver())
 
@@ -237,7 +255,7 @@ class GuardedStore:
             try:
                 await self._call(partial(self._commit_owed, owed))
             except (StoreUnavailable, asyncio.CancelledError) as error:
-                self._owed.append(owed)  # At the end, so that one that the store chokes on does not hold up the others.
+                self._owe(owed)  # At the end, so that one that the store chokes on does not hold up the others.
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 return

@@ -88,12 +88,12 @@ async def dead() -> None:
 class Guarded:
     """A guarded moody store, and what it told."""
 
-    def __init__(self, timeout: float = 5.0) -> None:
+    def __init__(self, timeout: float = 5.0, retry_after: float = 1.0) -> None:
         self.time = Time()
         self.inner = Moody(self.time)
         self.changes: list[StoreChanged] = []
         self.store = GuardedStore(
-            self.inner, timeout=timeout, clock=self.time, on_change=self.changes.append, fallback_secret=FALLBACK, retry_after=1.0
+            self.inner, timeout=timeout, clock=self.time, on_change=self.changes.append, fallback_secret=FALLBACK, retry_after=retry_after
         )
 
     async def fall(self) -> None:
@@ -410,6 +410,30 @@ async def test_deliveries_resume_after_a_second_outage(guarded: Guarded) -> None
     await guarded.store.ping()
 
     assert await guarded.steps() == 1
+
+
+async def test_what_is_owed_is_delivered_where_nobody_else_asks() -> None:
+    """A process without another request tries it by itself, until the store has it, and then no more."""
+    guarded = Guarded(retry_after=0.01)
+    guarded.inner.mood = dead
+    with pytest.raises(StoreUnavailable):
+        await guarded.settle("a")
+    calls = guarded.inner.calls
+
+    async def until(calls: int) -> None:
+        async with asyncio.timeout(10):
+            while guarded.inner.calls < calls:
+                guarded.time.now += 1.0
+                await asyncio.sleep(0.001)
+
+    await until(calls + 2)
+    assert not guarded.store.up
+    guarded.inner.mood = content
+    await until(guarded.inner.calls + 1)
+
+    assert await guarded.steps() == 1
+    assert guarded.store.up
+    await guarded.store.close()
 
 
 async def test_a_settlement_too_old_to_be_recognised_is_dropped(guarded: Guarded) -> None:
