@@ -32,31 +32,31 @@ _NEWEST = 4  # elements in which markers move: the last two that are a user's, a
 class _Reading(msgspec.Struct, frozen=True):
     """A request that was read, as far as it will come back as it was.
 
-    end: of the last element in the body that is part of it. rest: of the last element at all.
+    end: of the last element in the body that is part of it. rest: of the last element at all. weight: what it holds, in bytes.
     """
 
     request: Request
     end: int
     rest: int
-
-    @property
-    def weight(self) -> int:
-        """What it holds, in bytes."""
-        return 2 * len(self.request.body) + _PER_ITEM * len(self.request.items)
+    weight: int
 
     def added(self, body: bytes) -> bytes | None:
         """The further elements, as they are written, of a body that is this one with more of them; None for any other body."""
         known, end = self.request.body, self.end
-        tail = known[self.rest :]
-        new = len(body) - len(tail)
-        if new < end or not body.endswith(tail) or not body.startswith(memoryview(known)[:end]):
+        new = len(body) - len(known) + self.rest
+        if new < end or not body.endswith(known[self.rest :]) or not body.startswith(memoryview(known)[:end]):
             return None
-        added = body[end:new].strip(_SPACE)
-        if not added:
+        between, comma, elements = body[end:new].partition(b",")
+        if between and between.strip(_SPACE):
+            return None
+        if not comma:
             return b""
         # An element must follow the comma: what stands in brackets here stood in the list there.
-        elements = added[1:].strip(_SPACE)
-        return elements if elements and added.startswith(b",") else None
+        return elements if elements and not elements.isspace() else None
+
+
+def _reading(request: Request, end: int, rest: int) -> _Reading:
+    return _Reading(request, end, rest, 2 * len(request.body) + _PER_ITEM * len(request.items))
 
 
 _Read = tuple[Request, _Reading]  # a request, and what is to be remembered of it
@@ -113,10 +113,10 @@ def _grown(dialect: Dialect, known: _Reading, body: bytes) -> _Read | None:
     lasting = _lasting(elements)
     if lasting == len(elements):
         request = dialect.grow(known.request, body, b"[" + elements + b"]")
-        return None if request is None else (request, _Reading(request, rest, rest))
+        return None if request is None else (request, _reading(request, rest, rest))
     held = dialect.grow(known.request, body, b"[" + elements[:lasting] + b"]")
     end = body.index(elements, known.end) + lasting if lasting else known.end
-    return None if held is None else _with_newest(dialect, _Reading(held, end, rest), body, elements[lasting:])
+    return None if held is None else _with_newest(dialect, _reading(held, end, rest), body, elements[lasting:])
 
 
 def _whole(dialect: Dialect, body: bytes) -> _Read:
@@ -128,12 +128,12 @@ def _whole(dialect: Dialect, body: bytes) -> _Read:
         shorter = body[: start + lasting] + body[end:]
         try:
             held = dialect.parse(shorter)
-            read = _with_newest(dialect, _Reading(held, start + lasting, start + lasting), body, body[start + lasting : end])
+            read = _with_newest(dialect, _reading(held, start + lasting, start + lasting), body, body[start + lasting : end])
         except BadRequest:
             pass  # of the whole body the complaint names the right place
     if read is None:
         request = dialect.parse(body)
-        read = request, _Reading(request, end, end)
+        read = request, _reading(request, end, end)
     return read
 
 

@@ -156,16 +156,16 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     elements: int = 0
     groundwork: Groundwork = msgspec.field(default_factory=Groundwork)
 
-    def grown(self, body: bytes, items: Sequence[Item], elements: int, attachments: int, picture_bytes: int) -> "Request":
+    def grown(self, body: bytes, items: tuple[Item, ...], elements: int, attachments: int, picture_bytes: int) -> "Request":
         """This request with more at the end of its history."""
         return msgspec.structs.replace(
             self,
             body=body,
-            items=(*self.items, *items),
+            items=self.items + items,
             elements=self.elements + elements,
             attachments=self.attachments + attachments,
             picture_bytes=self.picture_bytes + picture_bytes,
-            groundwork=Groundwork(before=self.groundwork.own),
+            groundwork=Groundwork(None, self.groundwork.own),
         )
 
     @property

@@ -124,7 +124,7 @@ class Messages(Sequence[Message]):
     answers: list[int]
     made: list[tuple[ToolCall, ...]]
     fingerprints: list[tuple[int, ...]]
-    users: list[UserText]
+    users: tuple[UserText, ...]
     times: dict[int, int]
     _read: dict[int, Message]
     line: Hash
@@ -138,7 +138,7 @@ class Messages(Sequence[Message]):
         if before is not None:
             first = self._go_on_from(before, prints)
         else:
-            first, self.begun, self.users, self.joined = 0, 0, [], Groundwork()
+            first, self.begun, self.users, self.joined = 0, 0, (), Groundwork()
             self._starts = [-1] * len(earlier)
             self.made = [_remembered_calls(message, items, prints) for message in earlier]
             self.answers = [message.answer for message in earlier]
@@ -149,15 +149,16 @@ class Messages(Sequence[Message]):
     def _go_on_from(self, before: "Messages", prints: Fingerprints) -> int:
         """Takes over what was read of the items that both begin with: how many these are."""
         shared = _shared(self.items, before.items)
-        begun = len(before.answers) if shared == len(before.items) else bisect_left(before._starts, shared)
-        self.begun, self.joined = begun, Groundwork(before=before.joined.own)
+        all_of_it = shared == len(before.items)
+        self.begun = begun = len(before.answers) if all_of_it else bisect_left(before._starts, shared)
+        self.joined = Groundwork(None, before.joined.own)
         self._starts, self.made = before._starts[:begun], before.made[:begun]
         self.answers, self.fingerprints = before.answers[:begun], before.fingerprints[:begun]
         self.times, self.again = before.times.copy(), before.again
-        if shared == len(before.items):
-            self.users, self.line = before.users.copy(), before.line.copy()
+        if all_of_it:
+            self.users, self.line = before.users, before.line.copy()
         else:
-            self.users, self.line = [user for user in before.users if user.item < shared], prints.line()
+            self.users, self.line = tuple([user for user in before.users if user.item < shared]), prints.line()
             self.line.update(packed(self.answers))
             self._uncount(before.fingerprints[begun:])
         return shared
@@ -165,9 +166,11 @@ class Messages(Sequence[Message]):
     def _add(self, first: int, prints: Fingerprints) -> None:
         """Reads the items from `first` on."""
         made, answers, fingerprints = self.made, self.answers, self.fingerprints
+        users: list[UserText] = []
         for index, item in enumerate(self.items[first:], first):
-            role, calls = item.role, item.calls
+            role = item.role
             if role is _ASSISTANT:
+                calls = item.calls
                 answer, found = prints.message(calls) if calls else (prints.text("text", text_of(item.content).strip()), ())
                 self._starts.append(index)
                 made.append(calls)
@@ -175,14 +178,17 @@ class Messages(Sequence[Message]):
                 fingerprints.append(found)
             elif role is _USER:
                 follows = len(made) > 0 and not made[-1]
-                self.users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
-        self.line.update(packed(answers[self.begun :]))
-        self._count(fingerprints[self.begun :])
+                users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
+        if users:
+            self.users += tuple(users)
+        begun = self.begun
+        self.line.update(packed(answers[begun:]))
+        self._count(fingerprints[begun:])
 
     def same(self, seed: int, prints: Fingerprints) -> int:
         """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
-        newest = self._newest
-        for index, item in enumerate(self.items[self.end :], self.end):
+        newest, end = self._newest, self.end
+        for index, item in enumerate(self.items[end:], end):
             if item.role is not _SYSTEM:
                 newest[index] = prints.raw_result(item.content or _EMPTY)
         return ended(self.line, [len(self.answers), seed, *newest.values()])
@@ -231,14 +237,17 @@ class Messages(Sequence[Message]):
 
     def _look(self, at: int) -> Message:
         """A message with the results that follow it."""
-        items, start, made = self.items, self._starts[at], self.made[at]
-        end = self._starts[at + 1] if at + 1 < len(self._starts) else len(items)
-        calls = [SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(self.fingerprints[at], made, strict=True)]
-        _match_results(calls, items, start + 1, max(end, 0), self._newest)
-        last = next((at for at in range(end - 1, start, -1) if items[at].role is _TOOL and items[at].kind != HOSTED), -1)
-        if last < 0 and at < len(self.earlier):
-            last = self.earlier[at].result
-        return Message(self.answers[at], tuple(calls), start, last)
+        items, starts = self.items, self._starts
+        start, end = starts[at], starts[at + 1] if at + 1 < len(starts) else len(items)
+        made = zip(self.fingerprints[at], self.made[at], strict=True)
+        calls = tuple([SeenCall(fingerprint, call.name, call.id) for fingerprint, call in made])
+        _match_results(calls, items, start + 1, end, self._newest)
+        last = end - 1
+        while last > start and (items[last].role is not _TOOL or items[last].kind == HOSTED):
+            last -= 1
+        if last <= start:
+            last = self.earlier[at].result if at < len(self.earlier) else -1
+        return Message(self.answers[at], calls, start, last)
 
 
 def _remembered_calls(message: Earlier, items: Sequence[Item], prints: Fingerprints) -> tuple[ToolCall, ...]:
@@ -345,12 +354,12 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
     if past is not None:
         items = (_GONE,) * past.since + request.items[past.since :]
         messages = Messages(items, prints, past.messages)
-        return History(messages, tuple(messages.users), past.seed, messages.same(past.seed, prints), prints, past.tokens)
+        return History(messages, messages.users, past.seed, messages.same(past.seed, prints), prints, past.tokens)
     base = _base(request, prints)
     messages = Messages(request.items, prints, before=None if base is None else base.messages)
     users = messages.users
     seed = base.seed if base is not None and users and base.users and users[0] is base.users[0] else _seed(request.items, users, prints)
-    history = History(messages, tuple(users), seed, messages.same(seed, prints), prints)
+    history = History(messages, users, seed, messages.same(seed, prints), prints)
     request.groundwork.own, request.groundwork.before = history, None
     return history
 
@@ -378,7 +387,7 @@ def _seed(items: Sequence[Item], users: Sequence[UserText], prints: Fingerprints
     return prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
 
 
-def _match_results(calls: list[SeenCall], items: Sequence[Item], start: int, end: int, exact: Mapping[int, int]) -> None:
+def _match_results(calls: Sequence[SeenCall], items: Sequence[Item], start: int, end: int, exact: Mapping[int, int]) -> None:
     """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
     if len(calls) == 1:  # nearly every message
         call, id = calls[0], calls[0].id

@@ -117,7 +117,7 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
         return None
     attached: list[Block | UsualBlock] = []
     items = [item for place, message in enumerate(messages, request.elements) for item in _items(message, place, attached)]
-    return request.grown(body, items, len(messages), len(attached), _picture_bytes(attached))
+    return request.grown(body, tuple(items), len(messages), len(attached), _picture_bytes(attached))
 
 
 def _picture_bytes(attached: list[Block | UsualBlock]) -> int:

@@ -146,7 +146,7 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
     items = _items(asked, refers, request.elements)
     if refers:
         return None
-    return request.grown(body, items, len(asked), *_attached(items))
+    return request.grown(body, tuple(items), len(asked), *_attached(items))
 
 
 class _History:
