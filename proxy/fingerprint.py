@@ -36,7 +36,7 @@ class Fingerprints:
 
     def __init__(self, secret: bytes, *, loose: bool) -> None:
         self._secret = secret
-        self._hash, self._raw, self._line = _keyed(secret, b"digest"), _keyed(secret, b"raw result"), _keyed(secret, b"line", 16)
+        self._hash, self._raw, self._line = keyed(secret, b"digest"), keyed(secret, b"raw result"), keyed(secret, b"line", 16)
         self._loose = loose
         self._calls: dict[int, int] = {}
         self._results: dict[bytes, int] = {}
@@ -94,9 +94,13 @@ class Fingerprints:
         return _digest_of(self._hash, framed(parts)) or 1
 
 
-def _keyed(secret: bytes, kind: bytes, size: int = 8) -> Hash:
-    """A hash under way, to be copied. What it has been given, `kind`, has it work the key in: none of its copies does that again."""
-    return blake2b(kind, digest_size=size, key=secret)
+def keyed(secret: bytes, kind: bytes, size: int = 8) -> Hash:
+    """A hash under way, to be copied; for each kind it is another.
+
+    A key that BLAKE2 is given is hashed before all else, as a block of its own. Ahead of the data in their first block it does the same, since
+    nothing can be added to what BLAKE2 has ended, and what is hashed here seldom needs a second block.
+    """
+    return blake2b(blake2b(kind, digest_size=32, key=secret).digest(), digest_size=size)
 
 
 def _digest_of(begun: Hash, rest: bytes) -> int:

@@ -7,12 +7,11 @@ Every key and link is scoped to the caller's key, so that two tenants never meet
 
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 
 import msgspec
 
 from proxy.errors import BadRequest
-from proxy.fingerprint import Hash, framed, tied
+from proxy.fingerprint import Hash, framed, keyed, tied
 from proxy.keys import caller_of
 from proxy.known_clients import CLIENTS, SAY_MORE, STRANGER, Known, is_side_request, known_client, turn_sender
 from proxy.models import ToolCall
@@ -264,17 +263,17 @@ class Keys:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._begun: dict[bytes, blake2b] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
+        self._begun: dict[bytes, Hash] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
         self._named: dict[tuple[int, int, str], tuple[bytes, bytes, bytes]] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str | int) -> bytes:
         begun = self._begun.get(kind)
         if begun is None:
-            begun = self._begun[kind] = blake2b(framed((kind,)), digest_size=16, key=self._secret)
-        keyed = begun.copy()
-        keyed.update(framed(parts))
-        return keyed.digest()
+            begun = self._begun[kind] = keyed(self._secret, kind, 16)
+        whole = begun.copy()
+        whole.update(framed(parts))
+        return whole.digest()
 
     def secret_id(self) -> int:
         """Names the secret without giving it away."""

@@ -144,6 +144,8 @@ class Messages(Sequence[Message]):
             self.answers = [message.answer for message in earlier]
             self.fingerprints = [message.calls for message in earlier]
             self.times, self.again, self.line = {}, 0, prints.line()
+            for calls in self.fingerprints:
+                self._count(calls)
         self._add(first, prints)
 
     def _go_on_from(self, before: "Messages", prints: Fingerprints) -> int:
@@ -176,14 +178,13 @@ class Messages(Sequence[Message]):
                 made.append(calls)
                 answers.append(answer)
                 fingerprints.append(found)
+                self._count(found)
             elif role is _USER:
                 follows = len(made) > 0 and not made[-1]
                 users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
         if users:
             self.users += tuple(users)
-        begun = self.begun
-        self.line.update(packed(answers[begun:]))
-        self._count(fingerprints[begun:])
+        self.line.update(packed(answers[self.begun :]))
 
     def same(self, seed: int, prints: Fingerprints) -> int:
         """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
@@ -193,14 +194,13 @@ class Messages(Sequence[Message]):
                 newest[index] = prints.raw_result(item.content or _EMPTY)
         return ended(self.line, [len(self.answers), seed, *newest.values()])
 
-    def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
+    def _count(self, calls: tuple[int, ...]) -> None:
         times = self.times
-        for calls in fingerprints:
-            for call in calls:
-                made = times.get(call, 0)
-                times[call] = made + 1
-                if made:
-                    self.again += 1
+        for call in calls:
+            made = times.get(call, 0)
+            times[call] = made + 1
+            if made:
+                self.again += 1
 
     def _uncount(self, fingerprints: list[tuple[int, ...]]) -> None:
         for call in chain.from_iterable(fingerprints):

@@ -5,7 +5,7 @@ the answer with its result and is **hosted**: it is seen in a history and never 
 (what comes later) are never read and stay where they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -104,23 +104,25 @@ def calls_of(blocks: Sequence[Block | UsualBlock]) -> tuple[ToolCall, ...]:
     return tuple([call_of(block) for block in blocks if block.type == CALL])
 
 
-def hosted_of(blocks: Sequence[Block | UsualBlock]) -> Iterator[tuple[ToolCall, bytes, bool]]:
+def hosted_of(blocks: Sequence[Block | UsualBlock]) -> list[tuple[ToolCall, bytes, bool]]:
     """The calls of a message that the provider carried out, each with the raw result it shows (b"" for none) and whether that is an error.
 
     What a search found is no result to compare: it is encrypted anew each time.
     """
     asked = [block for block in blocks if block.type in HOSTED]
     if not asked:
-        return
+        return []
+    made: list[tuple[ToolCall, bytes, bool]] = []
     results = {text(block.tool_use_id): block for block in blocks if isinstance(block.type, str) and block.type.endswith(_HOSTED_RESULT)}
     for block in asked:
         found = results.get(text(block.id))
         if found is None:
-            yield call_of(block), b"", False
+            made.append((call_of(block), b"", False))
             continue
         failed = found.is_error is True or str(_CONTENT.one(found.content).type).endswith("_error")
         opaque = block.name == "web_search" and not failed
-        yield call_of(block), b"" if opaque else bytes(found.content), failed
+        made.append((call_of(block), b"" if opaque else bytes(found.content), failed))
+    return made
 
 
 def only_thoughts(blocks: Sequence[Block], texts: list[str], thoughts: list[str]) -> str:

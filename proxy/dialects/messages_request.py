@@ -6,7 +6,7 @@ result stands as a block of its own behind all results of its message, where the
 stays bound to what came before it and `cache_control` marks the same blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -32,11 +32,12 @@ from proxy.dialects.raw_json import (
 )
 from proxy.dialects.searches import most_searches
 from proxy.errors import BadRequest
-from proxy.models import HOSTED, Edits, Insert, Item, Request, Role
+from proxy.models import HOSTED, Edits, Insert, Item, Request, Role, ToolCall
 
 LEAST_THINKING = 1_024  # tokens: the least `budget_tokens` that the API takes
 _SYSTEM_PLACE = -1
 _ROLES = {"assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+_USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL  # looking one up costs as much as an item
 # Claude Code's first system block names its version and a checksum of the request: another one each time.
 _ATTRIBUTION = "x-anthropic-billing-header"
 
@@ -116,8 +117,10 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
     if messages is None:
         return None
     attached: list[Block | UsualBlock] = []
-    items = [item for place, message in enumerate(messages, request.elements) for item in _items(message, place, attached)]
-    return request.grown(body, tuple(items), len(messages), len(attached), _picture_bytes(attached))
+    items: list[Item] = []
+    for place, message in enumerate(messages, request.elements):
+        items += _items(message, place, attached)
+    return request.grown(body, tuple(items), len(messages), len(attached), _picture_bytes(attached) if attached else 0)
 
 
 def _picture_bytes(attached: list[Block | UsualBlock]) -> int:
@@ -145,14 +148,20 @@ _ATTACHED = ("image", "document", "container_upload")
 
 def _items(message: _Message | _UsualMessage, place: int, attached: list[Block | UsualBlock]) -> list[Item]:
     """What a message holds. attached: gets the parts that are no text, of what people and tools say."""
-    content = bytes(message.content)
-    role = _ROLES.get(message.role, Role.USER) if isinstance(message.role, str) else Role.USER
+    content, said_by = bytes(message.content), message.role
+    role = _ROLES.get(said_by, _USER) if isinstance(said_by, str) else _USER
     blocks = blocks_of(content)
-    if role is Role.ASSISTANT:
-        return [*_hosted_items(blocks, place), Item(role, content, calls_of(blocks), place=place)]
-    results = [_result(block, place) for block in blocks if block.type == RESULT]
-    for parts in (blocks, *[blocks_of(result.content) for result in results]):
-        attached += [part for part in parts if part.type in _ATTACHED]
+    if role is _ASSISTANT:
+        hosted, answer = hosted_of(blocks), Item(role, content, calls_of(blocks), place=place)
+        return [*_hosted_items(hosted, place), answer] if hosted else [answer]
+    results = []
+    for block in blocks:
+        if block.type == RESULT:
+            result = Item(_TOOL, bytes(block.content), (), text(block.tool_use_id), block.is_error is True, place)
+            results.append(result)
+            attached += [part for part in blocks_of(result.content) if part.type in _ATTACHED]
+        elif block.type in _ATTACHED:
+            attached.append(block)
     if not results:
         return [Item(role, content, place=place)]
     if len(results) < len(blocks):
@@ -161,16 +170,14 @@ def _items(message: _Message | _UsualMessage, place: int, attached: list[Block |
     return results
 
 
-def _hosted_items(blocks: Sequence[Block | UsualBlock], place: int) -> Iterator[Item]:
+def _hosted_items(hosted: Sequence[tuple[ToolCall, bytes, bool]], place: int) -> list[Item]:
     """What the provider carried out itself: calls, each with its result, before the answer that they are part of."""
-    for call, result, failed in hosted_of(blocks):
-        yield Item(Role.ASSISTANT, b"", (call,), place=place)
+    items: list[Item] = []
+    for call, result, failed in hosted:
+        items.append(Item(_ASSISTANT, b"", (call,), place=place))
         if result:
-            yield Item(Role.TOOL, result, (), None, failed, place, HOSTED)
-
-
-def _result(block: Block | UsualBlock, place: int) -> Item:
-    return Item(Role.TOOL, bytes(block.content), (), text(block.tool_use_id), block.is_error is True, place)
+            items.append(Item(_TOOL, result, (), None, failed, place, HOSTED))
+    return items
 
 
 def rewrite_request(request: Request, edits: Edits) -> bytes:

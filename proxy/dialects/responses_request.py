@@ -4,6 +4,7 @@ An answer comes back as several items: the messages and calls that follow each o
 at once. What the provider carried out itself stands before them as a call with its result. Other items are passed over.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ from proxy.models import HOSTED, Edits, Insert, Item, Reference, Request, Role, 
 _INSTRUCTIONS = -1  # the place of the item that no list holds
 _OUTPUT_LIMIT = "max_output_tokens"
 _ROLES = {"assistant": Role.ASSISTANT, "system": Role.SYSTEM, "developer": Role.SYSTEM}
+_USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL  # looking one up costs as much as an item
 _TOOL_BRINGERS = (SEARCHED, "additional_tools")  # items that offer tools beside those of the body
 # Built-in tools by the word their type begins with, and what their calls are called here.
 _BUILT_IN = ("local_shell", "shell", "apply_patch", "computer", "tool_search", "web_search", "file_search", "code_interpreter")
@@ -137,11 +139,14 @@ def parse_request(body: bytes) -> Request:
 def grow_request(request: Request, body: bytes, elements: bytes) -> Request | None:
     """The request with further items; None where they are unusual, bring tools, or may belong to the answer before them."""
     last = request.items[-1] if request.items else None
-    if last is None or last.role is Role.ASSISTANT or (last.role is Role.TOOL and last.call_id is None):
+    if last is None or last.role is _ASSISTANT or (last.role is _TOOL and last.call_id is None):
         return None
     asked = read_more(elements, _USUAL_ITEMS)
-    if asked is None or any(item.type in _TOOL_BRINGERS for item in asked):
+    if asked is None:
         return None
+    for item in asked:
+        if item.type in _TOOL_BRINGERS:
+            return None
     refers = list(request.refers)
     items = _items(asked, refers, request.elements)
     if refers:
@@ -174,7 +179,7 @@ class _History:
     def end_answer(self) -> None:
         if self._calls or self._contents:
             content = merged_contents(self._contents) if self._contents else b""
-            self.items.append(Item(Role.ASSISTANT, content, tuple(self._calls), place=self._place))
+            self.items.append(Item(_ASSISTANT, content, tuple(self._calls), place=self._place))
             self._calls, self._contents = [], []
 
 
@@ -185,8 +190,8 @@ def _items(wire: Iterable[WireItem], refers: list[Reference], first: int = 0, be
     for place, item in enumerate(wire, first):
         kind = kind_of(item)
         if kind == MESSAGE:
-            role = _ROLES.get(item.role, Role.USER) if isinstance(item.role, str) else Role.USER
-            if role is Role.ASSISTANT:
+            role = _ROLES.get(item.role, _USER) if isinstance(item.role, str) else _USER
+            if role is _ASSISTANT:
                 history.say(bytes(item.content), place)
             else:
                 history.end_answer()
@@ -194,7 +199,7 @@ def _items(wire: Iterable[WireItem], refers: list[Reference], first: int = 0, be
         elif kind in RESULTS:
             history.end_answer()
             result = bytes(item.tools if kind == SEARCHED else item.output)
-            items.append(Item(Role.TOOL, result, (), call_id_of(item), item.status == "failed", place, RESULTS[kind]))
+            items.append(Item(_TOOL, result, (), call_id_of(item), item.status == "failed", place, RESULTS[kind]))
         elif (call := call_of(item, kind)) is not None:
             history.call(call, place)
         elif (hosted := hosted_call(item, kind)) is not None:
@@ -227,7 +232,7 @@ def _tool_names(lists: Iterable[bytes]) -> list[str]:
     return names
 
 
-_TEXTS = tuple(f'"type":{space}"{side}_text"'.encode() for side in ("input", "output") for space in ("", " "))
+_NO_TEXT = re.compile(rb'"type"(?!: ?"(?:in|out)put_text")')  # looked for in one go: most parts are texts
 _PARTS_OF_TEXT = ("input_text", "output_text", "text", "refusal")
 _PICTURE = b'"data:image/'
 
@@ -235,10 +240,11 @@ _PICTURE = b'"data:image/'
 def _attached(items: Sequence[Item]) -> tuple[int, int]:
     """How many parts are no text, and how many bytes of them are pictures written out. Parts that say nothing else are not decoded."""
     count = size = 0
-    for content in [item.content for item in items if item.content.startswith((b"[", b"{"))]:
-        if content.startswith(b"[") and content.count(b'"type"') == sum([content.count(text) for text in _TEXTS]):
+    for item in items:
+        content, first = item.content, item.content[:1]
+        if (first != b"[" or _NO_TEXT.search(content) is None) and first != b"{":
             continue
-        parts = _PARTS.many(content) if content.startswith(b"[") else [_PARTS.one(content)]
+        parts = _PARTS.many(content) if first == b"[" else [_PARTS.one(content)]
         attached = [part for part in parts if part.type is not None and part.type not in _PARTS_OF_TEXT]
         count += len(attached)
         size += sum(len(bytes(part.image_url)) for part in attached if _PICTURE in bytes(part.image_url))
