@@ -44,6 +44,13 @@ class Waits(Generic[Waiting]):
         """It waits no more, if it did."""
         self._waiting.pop(one, None)
 
+    def take(self) -> Waiting | None:
+        """The one that has waited longest, and waits no more; None where none waits."""
+        for one in self._waiting:
+            del self._waiting[one]
+            return one
+        return None
+
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         try:

@@ -54,13 +54,13 @@ _MOST_NAMES = 256  # remembered: clients and upstreams send the same few with ev
 _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
 
 _NONE: frozenset[bytes] = frozenset()
-# By (a key takes the place of the client's, plain) and by (plain, no body may follow).
+# What does not pass, by (a key takes the place of the client's, plain) and by (plain, no body may follow).
 _REQUEST_DROPS = {
     (keyed, plain): _HOP | _TO_THIS_SERVER | (_CREDENTIALS if keyed else _NONE) | (_CODINGS if plain else _NONE)
     for keyed in (False, True)
     for plain in (False, True)
 }
-_RESPONSE_DROPS = {
+RESPONSE_DROPS = {
     (plain, bodiless): _HOP
     | _OF_THE_ORIGIN
     | ({b"content-encoding"} if plain else _NONE)
@@ -147,11 +147,11 @@ def to_client(headers: RawHeaders, *, plain: bool, bodiless: bool = False) -> li
     `Date` and `Server` are the upstream's own, so the server in front must not add its. bodiless: the status forbids a body (204,
     304), so that a length would promise bytes that never come.
     """
-    drops = _RESPONSE_DROPS[plain, bodiless]
+    drops = RESPONSE_DROPS[plain, bodiless]
     named: set[bytes] = set()
     kept: list[tuple[bytes, bytes]] = []
     for name, value in _with_fit_values(headers):
-        lower = _lowered(name)
+        lower = lowered(name)
         if lower not in drops or (lower == b"content-encoding" and value.lower() not in _UNDONE_CODINGS):
             kept.append((lower, value))
         elif lower == b"connection":
@@ -170,12 +170,12 @@ def declared_length(headers: RawHeaders) -> str | None:
 @lru_cache(_MOST_NAMES)
 def _opening(name: bytes, keyed: bool, plain: bool) -> bytes | None:
     """How a request field's line begins, from the break before it on; None for a field that does not pass."""
-    lower = _lowered(name)
+    lower = lowered(name)
     return None if lower in _REQUEST_DROPS[keyed, plain] or lower.startswith(_NEVER_UPSTREAM) else b"\r\n%b: " % name
 
 
 @lru_cache(_MOST_NAMES)
-def _lowered(name: bytes) -> bytes:
+def lowered(name: bytes) -> bytes:
     """A name in lower case, b"" for one that crosses in neither direction."""
     lower = name.lower()
     # `translate` takes characters out at C speed: all of a name's must be allowed ones, none of a value's a control character.

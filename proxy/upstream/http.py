@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -24,16 +24,16 @@ from yarl import URL
 from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest, ConfigError, UpstreamCut, UpstreamFailed
 from proxy.upstream import Target, base_url_of, proxy_of, unquoted
+from proxy.upstream.arrived import Whole
 from proxy.upstream.headers import RawHeaders, declared_length, to_client, to_upstream, written
-from proxy.upstream.whole import Answer, Place, Pool, Way
+from proxy.upstream.whole import FAILURES, Answer, Place, Pool, Way, check, is_stale
 from proxy.waits import Limit, Waits
 
 Body = bytes | AsyncIterator[bytes] | None
 
 # Idle connections are kept a little shorter than common servers and balancers keep theirs (60 s and more). Those that hang up
-# sooner (5 s is usual for Python and Node servers) are mostly noticed when they do; `_Request.is_stale` is for the rest.
+# sooner (5 s is usual for Python and Node servers) are mostly noticed when they do; `is_stale` is for the rest.
 _KEEP_ALIVE = 55.0
-_STALE_WITHIN = 2.0
 # Seconds in which a lossy network may still catch up with what was sent.
 _LEAST_UNACKNOWLEDGED = 10.0
 # Seconds between looks at a connection that a reader waits for.
@@ -49,7 +49,6 @@ _MOST_STREAMED = 256 * 1024 * 1024
 # Judged routes are few; others hold ids that hardly come twice.
 _MOST_URLS = 64
 _OWN_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _TIMED_OUT = "lastcall_upstream_timeout"
 _CLIMBING = re.compile(r"(?:^|[/\\])\.\.(?:[/\\;]|$)")
 _NO_ISSUER = frozenset({2, 18, 19, 20, 21})  # X509_V_ERR_*: the certificate's issuer is unknown here or it is its own
@@ -62,19 +61,38 @@ class Response:
     headers: what the client may see, names in lower case. Read it to the end or `close` it; both give the connection back.
     """
 
-    __slots__ = ("_answer", "_coded", "_decoder", "_followed", "_looks", "_looks_left", "_upstream", "headers", "reason", "status")
+    __slots__ = (
+        "_answer",
+        "_coded",
+        "_decoder",
+        "_followed",
+        "_looks",
+        "_looks_left",
+        "_upstream",
+        "_whole",
+        "headers",
+        "reason",
+        "status",
+    )
 
-    def __init__(self, answer: "aiohttp.ClientResponse | Answer", upstream: "Upstream", looks: "Waits[Response]", *, plain: bool) -> None:
-        self._answer = answer
+    def __init__(
+        self, answer: "aiohttp.ClientResponse | Answer | Whole", upstream: "Upstream", looks: "Waits[Response]", *, plain: bool
+    ) -> None:
         self._upstream = upstream
+        self._followed = plain
+        self.status = answer.status
+        self.reason = answer.reason or ""
+        if isinstance(answer, Whole):
+            self._whole: Whole | None = answer
+            self.headers = answer.to_client(plain=plain)
+            return
+        self._whole = None
+        self._answer = answer
         self._looks = looks
         self._looks_left = 0
-        self._followed = plain
         coding = answer.headers.get(hdrs.CONTENT_ENCODING, "").lower() if plain else ""
         self._decoder = Decoder(coding) if coding and coding in CODINGS else None
         self._coded: Iterator[bytes] = iter(())
-        self.status = answer.status
-        self.reason = answer.reason or ""
         self.headers = to_client(answer.raw_headers, plain=plain, bodiless=answer.status in (204, 304))
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -82,6 +100,10 @@ class Response:
 
         Also when it is one that is followed (`plain`) and goes on for more than 256 MiB.
         """
+        if self._whole is not None:
+            if self._whole.body:
+                yield self._whole.body
+            return
         size = 0
         try:
             while piece := await self._next():
@@ -95,6 +117,10 @@ class Response:
     async def read(self, limit: int | None = None) -> bytes:
         """The whole body. Raises `UpstreamCut`, also when it exceeds `limit` bytes (64 MiB for one that is followed)."""
         limit = _MOST_WHOLE if limit is None and self._followed else limit
+        if self._whole is not None:
+            if limit is not None and len(self._whole.body) > limit:
+                raise self._too_long(limit)
+            return self._whole.body
         if self._decoder is None and (content := self._answer.content).is_eof():  # all of it came with the header
             whole = content.read_nowait()
             if limit is not None and len(whole) > limit:
@@ -138,7 +164,7 @@ class Response:
             self._looks.begin(self)
         try:
             return await content.readany()
-        except (*_FAILURES, RuntimeError) as error:  # RuntimeError: the connection was gone before this read
+        except (*FAILURES, RuntimeError) as error:  # RuntimeError: the connection was gone before this read
             raise self._upstream.cut(error if self._looks_left else aiohttp.SocketTimeoutError()) from None
         finally:
             self._looks.end(self)
@@ -159,7 +185,7 @@ class Response:
 
     def close(self) -> None:
         """Ends the exchange at once: an answer read to its end has given its connection back, any other's is closed."""
-        if not self._answer.closed:
+        if self._whole is None and not self._answer.closed:
             self._answer.close()
 
 
@@ -191,22 +217,8 @@ class _Request:
         self.limit: Limit | None = None
 
     def is_stale(self, error: Exception) -> bool:
-        """Whether the server had most likely hung up on a reused connection before it saw the request, which can then be repeated.
-
-        RFC 9110 section 9.2.2 leaves a POST unrepeated unless the client can tell that it was not applied. Nobody can for certain; a
-        request sent twice costs tokens at worst, and a 502 makes clients send it twice anyhow. So `send` repeats once, only a body
-        it still holds, only when no byte of the answer came, and only within two seconds: a closed connection shows in one round
-        trip, while a server that dies of its work takes longer. (aiohttp does the like by itself for GET.)
-        """
-        if self.connection.new or not isinstance(self.body, bytes | None) or _now() - self.started > _STALE_WITHIN:
-            return False
-        match error:
-            case aiohttp.ClientConnectorError():
-                return False
-            case aiohttp.ServerDisconnectedError():
-                return isinstance(error.message, str)  # else: the part of a header that did come
-            case _:  # a reset hides what came before it
-                return isinstance(error, aiohttp.ClientOSError | ConnectionError)
+        """Whether it can be repeated: its body is still held, and the connection had served before (`whole.is_stale`)."""
+        return not self.connection.new and isinstance(self.body, bytes | None) and is_stale(error, self.started)
 
 
 class _Place(NamedTuple):
@@ -233,18 +245,15 @@ class Upstream:
         self._described = f"Upstream {target.name!r} at {url.scheme}://{url.host_subcomponent}:{url.port}"
         # Until the header: one silence for the request to leave, one for the answer. aiohttp itself watches neither a body that the
         # other side does not take nor a header that drips.
-        self._unanswered: Waits[Limit] = Waits(target.connect_timeout + 2 * target.read_timeout, lambda limit, _: limit.end())
+        patience = target.connect_timeout + 2 * target.read_timeout
+        self._unanswered: Waits[Limit] = Waits(patience, lambda limit, _: limit.end())
         # aiohttp would set a timer for each chunk of an answer: its silences are found by the looks that are taken anyway.
         self.most_looks = math.ceil(target.read_timeout / _LOOK_EVERY)
         self._looks: Waits[Response] = Waits(target.read_timeout / self.most_looks, lambda response, _: response.look_after())
         self._timeout = aiohttp.ClientTimeout(connect=target.connect_timeout, sock_read=target.read_timeout)
+        pool = Pool(_KEEP_ALIVE, tls_of(target), _Sockets(target.read_timeout), target.read_timeout, _HEADER_LIMIT)
         self._session = aiohttp.ClientSession(
-            connector=Pool(
-                limit=0,
-                keepalive_timeout=_KEEP_ALIVE,
-                ssl=tls_of(target),
-                socket_factory=_Sockets(target.read_timeout),
-            ),
+            connector=pool,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_OWN_HEADERS,
             timeout=self._timeout,
@@ -253,7 +262,7 @@ class Upstream:
             max_field_size=_HEADER_LIMIT,
         )
         # A forward proxy wants every request, or its connection, made otherwise.
-        self._way = None if target.proxy else Way(self._session, self._timeout, Place("POST", url), _HEADER_LIMIT)
+        self._way = None if target.proxy else Way(pool, self._timeout, Place("POST", url), patience)
 
     @property
     def target(self) -> Target:
@@ -282,26 +291,29 @@ class Upstream:
         `UpstreamFailed` when no answer came, and whatever a streamed body raises.
         """
         place = self._place(path, query)
-        request = _Request(body)
         api_key, bearer = self._target.api_key, self._is_bearer(path)
-        attempt: Callable[[], Awaitable[aiohttp.ClientResponse | Answer]]
+        answer: Whole | Answer | aiohttp.ClientResponse
         if isinstance(body, bytes) and len(body) <= _WHOLE_BODY and method == "POST" and within is None and self._way is not None:
             fields = written(headers, api_key=api_key, plain=plain, bearer=bearer)
-            attempt = partial(self._way.send, b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (place.opening, fields, len(body), body))
+            try:
+                answer = await self._way.send(b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (place.opening, fields, len(body), body))
+            except FAILURES as error:
+                raise self.failed(error) from None
         else:
             outgoing = to_upstream(headers, api_key=api_key, plain=plain, bearer=bearer)
             if not isinstance(body, bytes | None) and (length := declared_length(headers)) is not None:
                 outgoing.append(("Content-Length", length))
+            request = _Request(body)
             attempt = partial(self._in_session, request, method, place.url, outgoing, within)
-        try:
             try:
-                answer = await self._attempt(request, attempt)
-            except _FAILURES as error:
-                if not request.is_stale(error):
-                    raise
-                answer = await self._attempt(request, attempt)
-        except _FAILURES as error:
-            raise (request.broken or self.failed(error)) from None
+                try:
+                    answer = await attempt()
+                except FAILURES as error:
+                    if not request.is_stale(error):
+                        raise
+                    answer = await attempt()
+            except FAILURES as error:
+                raise (request.broken or self.failed(error)) from None
         return Response(answer, self, self._looks, plain=plain)
 
     def _is_bearer(self, path: str) -> bool:
@@ -313,34 +325,25 @@ class Upstream:
         """Closes every connection. Answers still being read break off."""
         await self._session.close()
 
-    async def _attempt(
-        self, request: _Request, attempt: "Callable[[], Awaitable[aiohttp.ClientResponse | Answer]]"
-    ) -> "aiohttp.ClientResponse | Answer":
+    async def _in_session(
+        self, request: _Request, method: str, url: URL, headers: list[tuple[str, str]], within: float | None
+    ) -> aiohttp.ClientResponse:
+        timeout = self._timeout if within is None else _within(self._timeout, within)
         with Limit() as limit:
             request.limit = limit
             self._unanswered.begin(limit)
             outer = _CONNECTION.set(request.connection)
             try:
-                answer = await attempt()
+                answer = await self._session.request(
+                    method, url, headers=headers, data=self._payload(request), allow_redirects=False, auto_decompress=False, timeout=timeout
+                )
             finally:
                 _CONNECTION.reset(outer)
                 self._unanswered.end(limit)
                 request.limit = None
-        # 101 was never asked for: `Upgrade` is not passed on. What is above 599 is no status (RFC 9110 section 15); no server sends one on.
-        if not 200 <= answer.status <= 599:
-            answer.close()
-            raise aiohttp.ClientPayloadError
-        return answer
-
-    async def _in_session(
-        self, request: _Request, method: str, url: URL, headers: list[tuple[str, str]], within: float | None
-    ) -> aiohttp.ClientResponse:
-        timeout = self._timeout if within is None else _within(self._timeout, within)
-        answer = await self._session.request(
-            method, url, headers=headers, data=self._payload(request), allow_redirects=False, auto_decompress=False, timeout=timeout
-        )
         if answer.connection is not None and answer.connection.protocol is not None:
             answer.connection.protocol.read_timeout = None
+        check(answer)
         return answer
 
     def _payload(self, request: _Request) -> bytes | io.BytesIO | AsyncIterator[bytes] | None:

@@ -1,20 +1,30 @@
 """A request whose body is at hand, written to a pooled connection in one piece.
 
 Nearly every request is one, and wants nothing of what a session does for each beside that: redirects, cookies, traces, a task that
-writes the body. Connections, their pool, their time limits and the parser are aiohttp's all the same. What is used of it beyond its
-documented interface: `BaseConnector.connect`, and `_get`, which takes one from the pool; of a connection's `protocol` the response
-parameters, `read`, `read_timeout`, `should_close`, `start_timeout` and `writing_paused`.
+writes the body. Connections are aiohttp's all the same, and so is the parser of answers that do not come in one piece. What is used of it
+beyond its documented interface: of a connector `connect`, the factory of its connections, and `_get`, `_release`, `_acquired` and
+`_close`, which are its pool; of a connection's `protocol` what `Line` and `Way` read and call.
 """
 
 import asyncio
-from functools import cached_property
+import math
+import ssl
+from collections.abc import Awaitable
+from functools import cached_property, partial
+from typing import Any, cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
-from aiohttp.connector import Connection
+from aiohttp.connector import Connection, SocketFactoryType
 from aiohttp.http import HttpProcessingError, RawResponseMessage, StreamWriter
 from aiohttp.tracing import Trace
+
+from proxy.upstream.arrived import Forms, Whole
+from proxy.waits import Waits
+
+FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
+_STALE_WITHIN = 2.0
 
 
 class Answer:
@@ -50,11 +60,7 @@ class Answer:
         connection, self.connection = self.connection, None
         if connection is None:
             return
-        if self._leaving is None or self._leaving.done():
-            connection.release()
-        else:  # the next request must not go out behind what nobody waits for
-            self._leaving.cancel()
-            connection.close()
+        _end(connection, self._leaving)
 
     def close(self) -> None:
         """Ends an answer that is not at its end: whoever waits for more of it is told."""
@@ -68,15 +74,121 @@ class Answer:
         connection.close()
 
 
+def _end(connection: Connection, leaving: "asyncio.Task[None] | None") -> None:
+    """Gives back the connection of an answer that is at its end."""
+    if leaving is None or leaving.done():
+        connection.release()
+    else:  # the next request must not go out behind what nobody waits for
+        leaving.cancel()
+        connection.close()
+
+
+def check(answer: "Answer | aiohttp.ClientResponse") -> None:
+    """Ends an answer that is none, with `ClientPayloadError`.
+
+    101 was never asked for: `Upgrade` is not passed on. What is above 599 is no status (RFC 9110 section 15); no server sends one on.
+    """
+    if not 200 <= answer.status <= 599:
+        answer.close()
+        raise aiohttp.ClientPayloadError
+
+
+def is_stale(error: Exception, started: float) -> bool:
+    """Whether the server had most likely hung up on a reused connection before it saw the request, which can then be repeated.
+
+    started: when the request was, on the loop's clock. RFC 9110 section 9.2.2 leaves a POST unrepeated unless the client can tell that it
+    was not applied. Nobody can for certain; a request sent twice costs tokens at worst, and a 502 makes clients send it twice anyhow. So
+    it is repeated once, only with a body that is still held, only when no byte of the answer came, and only within two seconds: a closed
+    connection shows in one round trip, while a server that dies of its work takes longer. (aiohttp does the like by itself for GET.)
+    """
+    if asyncio.get_running_loop().time() - started > _STALE_WITHIN:
+        return False
+    match error:
+        case aiohttp.ClientConnectorError():
+            return False
+        case aiohttp.ServerDisconnectedError():
+            return isinstance(error.message, str)  # else: the part of a header that did come
+        case _:  # a reset hides what came before it
+            return isinstance(error, aiohttp.ClientOSError | ConnectionError)
+
+
+_parsed = ResponseHandler.data_received
+
+
+class Line(ResponseHandler):
+    """A connection. The answer to what a `Way` sent over it is handed over without a parser where it comes in one piece.
+
+    Any other one's first bytes set up aiohttp's parser, which has the connection to itself from there on, as under a session.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, forms: Forms, silence: float, limit: int) -> None:
+        """silence: seconds of it that are allowed within a header; limit: what a line of that may measure in bytes."""
+        super().__init__(loop)
+        self._forms = forms
+        self._silence = silence
+        self._limit = limit
+        self.awaits = False  # an answer of which nothing has come
+
+    def data_received(self, data: bytes) -> None:
+        if self.awaits:
+            self.awaits = False
+            if not self.writing_paused and (whole := self._forms.taken_apart(data)) is not None:
+                self.feed_data(cast(Any, whole))
+                return
+            self.set_response_params(
+                read_until_eof=True,
+                auto_decompress=False,
+                read_timeout=self._silence,
+                max_line_size=self._limit,
+                max_field_size=self._limit,
+            )
+        _parsed(self, data)
+
+    def fall_silent(self) -> None:
+        """Nothing has come for as long as is allowed. What has begun to come is watched by aiohttp."""
+        if self.awaits:
+            self.set_exception(aiohttp.SocketTimeoutError("Timeout on reading data from socket"))
+
+    def answer(self) -> "Awaitable[Whole | tuple[RawResponseMessage, aiohttp.StreamReader]]":
+        """The next answer: all of it, or its header and what its body comes through. Raises what ended the connection before."""
+        return self.read()
+
+
 class Pool(aiohttp.TCPConnector):
-    """aiohttp's, but for connections on which something came while nobody waited: it would be taken for the next request's answer."""
+    """aiohttp's, for connections that all lead to one place, which are found and kept by what that takes and no more.
+
+    One on which something came while nobody waited is not used again: it would be taken for the next request's answer.
+    """
+
+    def __init__(self, keep_alive: float, tls: ssl.SSLContext, sockets: SocketFactoryType, silence: float, limit: int) -> None:
+        """keep_alive: seconds for which an idle connection is kept. silence, limit: as in `Line`."""
+        super().__init__(limit=0, ssl=tls, socket_factory=sockets)
+        self._factory = cast("partial[ResponseHandler]", partial(Line, self._loop, Forms(), silence, limit))
+        self._kept: Waits[ResponseHandler] = Waits(keep_alive, lambda line, _: line.close())
+
+    def take(self, key: ConnectionKey) -> Connection | None:
+        """The connection that has been idle for longest; None where none is."""
+        while (line := self._kept.take()) is not None:
+            if line.is_connected() and not line.should_close:
+                self._acquired.add(line)
+                return Connection(self, key, line, self._loop)
+            line.close()
+        return None
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
-        while (connection := await super()._get(key, traces)) is not None:
-            if connection.protocol is not None and not connection.protocol.should_close:
-                break
-            connection.close()
-        return connection
+        return self.take(key)
+
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        if self._closed or should_close or protocol.should_close:
+            super()._release(key, protocol, should_close=True)
+        else:
+            self._acquired.discard(protocol)
+            self._kept.begin(protocol)
+
+    def _close(self, *, abort_ssl: bool = False) -> list[Awaitable[object]]:
+        while (line := self._kept.take()) is not None:
+            self._acquired.add(line)
+        return super()._close(abort_ssl=abort_ssl)
 
 
 class Place(aiohttp.ClientRequest):
@@ -88,44 +200,58 @@ class Place(aiohttp.ClientRequest):
 
 
 class Way:
-    """To one place, over a connector's connections. limit: what a header line may measure in bytes."""
+    """To one place, over a pool's connections. patience: seconds from when a request begins to leave until its answer's header is there."""
 
-    def __init__(self, session: aiohttp.ClientSession, timeout: aiohttp.ClientTimeout, place: Place, limit: int) -> None:
-        assert session.connector is not None
-        self._connector = session.connector
+    def __init__(self, pool: Pool, timeout: aiohttp.ClientTimeout, place: Place, patience: float) -> None:
+        self._pool = pool
         self._place = place
         self._timeout = timeout
-        self._limit = limit
+        self._silent: Waits[Line] = Waits(timeout.sock_read or math.inf, lambda line, _: line.fall_silent())
+        self._unanswered: Waits[Line] = Waits(patience, lambda line, _: line.set_exception(TimeoutError()))
 
-    async def send(self, data: bytes) -> Answer:
-        """Sends a request, header and body, and returns when its answer's header is there. Raises what a session does."""
-        try:
-            connection = await self._connector.connect(self._place, [], self._timeout)
-        except TimeoutError as error:
-            raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
+    async def send(self, data: bytes) -> Whole | Answer:
+        """Sends a request, header and body, and returns when its answer's header is there. Raises what a session does.
+
+        Goes out once more where the server had most likely hung up on a connection before it saw the request (`is_stale`).
+        """
+        connection = self._pool.take(self._place.connection_key)
+        if connection is not None:
+            started = asyncio.get_running_loop().time()
+            try:
+                return await self._over(connection, data)
+            except FAILURES as error:
+                if not is_stale(error, started):
+                    raise
+            connection = self._pool.take(self._place.connection_key)
+        if connection is None:
+            try:
+                connection = await self._pool.connect(self._place, [], self._timeout)
+            except TimeoutError as error:
+                raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
+        return await self._over(connection, data)
+
+    async def _over(self, connection: Connection, data: bytes) -> Whole | Answer:
+        line = cast(Line, connection.protocol)
         leaving: asyncio.Task[None] | None = None
         message: RawResponseMessage | None = None
         try:
-            protocol = connection.protocol
-            assert protocol is not None
-            protocol.set_response_params(
-                read_until_eof=True,
-                auto_decompress=False,
-                read_timeout=self._timeout.sock_read,
-                max_line_size=self._limit,
-                max_field_size=self._limit,
-            )
-            transport = protocol.transport
+            transport = line.transport
             if transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+            line.awaits = True
             transport.write(data)
-            if protocol.writing_paused:
-                leaving = asyncio.create_task(_leave(protocol))
+            self._unanswered.begin(line)
+            if line.writing_paused:
+                leaving = asyncio.create_task(self._leave(line))
             else:
-                protocol.start_timeout()
-            message, content = await protocol.read()
+                self._silent.begin(line)
+            answer = await line.answer()
+            if isinstance(answer, Whole):
+                _end(connection, leaving)
+                return answer
+            message, content = answer
             while 100 <= message.code < 200 and message.code != 101:
-                message, content = await protocol.read()
+                message, content = await line.read()
         except BaseException as error:
             if leaving is not None:
                 leaving.cancel()
@@ -135,14 +261,18 @@ class Way:
             if message is not None and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
                 raise aiohttp.ServerDisconnectedError(message) from error  # tells that something had come: the server saw the request
             raise
-        protocol.read_timeout = None
-        return Answer(message, content, connection, leaving)
+        finally:
+            self._silent.end(line)
+            self._unanswered.end(line)
+        line.read_timeout = None
+        begun = Answer(message, content, connection, leaving)
+        check(begun)
+        return begun
 
-
-async def _leave(protocol: ResponseHandler) -> None:
-    """Begins to count the silence when the request has left."""
-    try:
-        await StreamWriter(protocol, asyncio.get_running_loop()).drain()
-    except OSError:  # the connection is lost, which whoever reads from it is told
-        return
-    protocol.start_timeout()
+    async def _leave(self, line: Line) -> None:
+        """Begins to count the silence when the request has left."""
+        try:
+            await StreamWriter(line, asyncio.get_running_loop()).drain()
+        except OSError:  # the connection is lost, which whoever reads from it is told
+            return
+        self._silent.begin(line)

@@ -191,7 +191,7 @@ async def test_a_request_that_cannot_be_repeated_is_not(second: bytes | Handler,
 
 async def test_a_server_that_dies_of_its_work_is_not_given_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Later than a closed connection would show, the request may have been worked on."""
-    monkeypatch.setattr("proxy.upstream.http._STALE_WITHIN", 0.0)
+    monkeypatch.setattr("proxy.upstream.whole._STALE_WITHIN", 0.0)
     seen = Seen()
     async with serving(script(seen, OK, b"", OK)) as port, upstream_at(port) as upstream:
         await (await post(upstream)).read()
@@ -200,10 +200,13 @@ async def test_a_server_that_dies_of_its_work_is_not_given_it_again(monkeypatch:
     assert len(seen.heads) == 2
 
 
-async def test_bytes_beyond_the_stated_length_reach_nobody() -> None:
+@pytest.mark.parametrize("before", [0, 2], ids=["at first", "after usual ones"])
+async def test_bytes_beyond_the_stated_length_reach_nobody(before: int) -> None:
     """A lying upstream cannot answer the next request in advance."""
     seen = Seen()
-    async with serving(script(seen, OK + OK.replace(b"ok", b"no"), OK)) as port, upstream_at(port) as upstream:
+    async with serving(script(seen, *[OK] * before, OK + OK.replace(b"ok", b"no"), OK)) as port, upstream_at(port) as upstream:
+        for _ in range(before):
+            await (await post(upstream)).read()
         assert await (await post(upstream)).read() == b"ok"
         assert await (await post(upstream)).read() == b"ok"
 

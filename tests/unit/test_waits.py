@@ -54,6 +54,22 @@ async def test_whoever_waits_no_more_is_not_told_of() -> None:
     assert told.names == ["b"]
 
 
+async def test_the_one_that_has_waited_longest_can_be_taken() -> None:
+    """It waits no more, and is not told of."""
+    told = Told(1)
+    waits = Waits(0.01, told)
+
+    waits.begin("a")
+    waits.begin("b")
+    waits.begin("c")
+    waits.begin("a")
+
+    assert [waits.take(), waits.take()] == ["b", "c"]
+    await told.enough.wait()
+    assert told.names == ["a"]
+    assert waits.take() is None
+
+
 async def test_a_wait_that_begins_anew_has_all_its_time_again() -> None:
     """It takes its turn behind those that began before."""
     told = Told(2)

@@ -4,16 +4,17 @@ import asyncio
 import inspect
 from asyncio import StreamReader as Reader
 from asyncio import StreamWriter as Writer
+from unittest.mock import Mock
 
 import pytest
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import BaseConnector
 
-from proxy.errors import UpstreamFailed
+from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.upstream import Target
 from proxy.upstream.http import Upstream
-from proxy.upstream.whole import Pool
-from tests.scripted import OK, Seen, post, reset, script, serving, upstream_at
+from proxy.upstream.whole import Line, Pool
+from tests.scripted import CHUNKED, OK, Seen, post, read_request, reset, script, serving, upstream_at
 
 LARGE = b"x" * 16_000_000  # more than lies between two sockets
 HEADERS = [(b"authorization", b"Bearer key"), (b"User-Agent", b"agent"), (b"content-type", b"application/json"), (b"x-name", b"Zo\xc3\xab")]
@@ -30,8 +31,22 @@ def test_what_is_used_beyond_the_documented_interface_is_there() -> None:
     assert list(inspect.signature(BaseConnector.connect).parameters) == ["self", "req", "traces", "timeout"]
     told = {"read_until_eof", "auto_decompress", "read_timeout", "max_line_size", "max_field_size"}
     assert told <= set(inspect.signature(ResponseHandler.set_response_params).parameters)
-    assert all(hasattr(ResponseHandler, name) for name in ("read", "read_timeout", "should_close", "start_timeout", "writing_paused"))
-    assert list(inspect.signature(BaseConnector._get).parameters) == list(inspect.signature(Pool._get).parameters)
+    used = ("data_received", "feed_data", "is_connected", "read", "read_timeout", "set_exception", "should_close", "writing_paused")
+    assert all(hasattr(ResponseHandler, name) for name in used)
+    for name in ("_get", "_release", "_close"):
+        assert inspect.signature(getattr(BaseConnector, name)).parameters.keys() == inspect.signature(getattr(Pool, name)).parameters.keys()
+
+
+async def test_the_pool_is_used_by_whoever_connects() -> None:
+    """aiohttp makes its connections by the factory, and gives them back by `_release`."""
+    for whole in (True, False):
+        async with serving(script(Seen(), OK)) as port, upstream_at(port) as upstream:
+            if not whole:
+                upstream._way = None
+            await (await post(upstream)).read()
+            pool = upstream._session.connector
+            assert isinstance(pool, Pool)
+            assert [type(line) for line in pool._kept._waiting] == [Line]
 
 
 @pytest.mark.parametrize("body", [b"", b'{"model": "m"}'], ids=["empty", "usual"])
@@ -48,9 +63,10 @@ async def test_it_is_the_request_that_a_session_sends(body: bytes) -> None:
     assert seen.connections == 1
 
 
+@pytest.mark.parametrize("before", [0, 2], ids=["parsed", "taken apart"])
 @pytest.mark.parametrize("whole", [True, False], ids=["in one piece", "in a session"])
 @pytest.mark.parametrize("unasked", [OK.replace(b"ok", b"no"), b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["answer", "interim"])
-async def test_what_came_unasked_answers_nobody(unasked: bytes, whole: bool) -> None:
+async def test_what_came_unasked_answers_nobody(unasked: bytes, whole: bool, before: int) -> None:
     """A second answer that follows when its connection is back in the pool would be one behind for every client from then on."""
     seen = Seen()
     asked, sent = asyncio.Event(), asyncio.Event()
@@ -63,9 +79,11 @@ async def test_what_came_unasked_answers_nobody(unasked: bytes, whole: bool) -> 
         sent.set()
         await asyncio.sleep(60)
 
-    async with serving(script(seen, twice, OK)) as port, upstream_at(port) as upstream:
+    async with serving(script(seen, *[OK] * before, twice, OK)) as port, upstream_at(port) as upstream:
         if not whole:
             upstream._way = None
+        for _ in range(before):
+            await (await post(upstream)).read()
         assert await (await post(upstream)).read() == b"ok"
         asked.set()
         await sent.wait()
@@ -76,13 +94,17 @@ async def test_what_came_unasked_answers_nobody(unasked: bytes, whole: bool) -> 
 
 
 @pytest.mark.usefixtures("large_as_well")
-async def test_an_answer_may_come_before_the_request_has_left() -> None:
+@pytest.mark.parametrize("before", [0, 2], ids=["parsed", "taken apart"])
+async def test_an_answer_may_come_before_the_request_has_left(before: int) -> None:
     """It is passed on, and nobody gets its connection after it."""
     seen = Seen()
 
     async def refuse(reader: Reader, writer: Writer) -> None:
         if not seen.connections:
             seen.connections += 1
+            for _ in range(before):
+                await read_request(reader, seen)
+                writer.write(OK)
             await reader.readuntil(b"\r\n\r\n")
             writer.write(OK)
             await reader.read()
@@ -90,11 +112,13 @@ async def test_an_answer_may_come_before_the_request_has_left() -> None:
             await script(seen, OK)(reader, writer)
 
     async with serving(refuse) as port, upstream_at(port) as upstream:
+        for _ in range(before):
+            await (await post(upstream)).read()
         assert await (await post(upstream, LARGE)).read() == b"ok"
         assert await (await post(upstream)).read() == b"ok"
 
     assert seen.connections == 2
-    assert seen.bodies == [b"{}"]
+    assert seen.bodies == [b"{}"] * (before + 1)
 
 
 @pytest.mark.usefixtures("large_as_well")
@@ -142,11 +166,41 @@ async def test_a_connection_that_is_lost_on_the_way_is_reported() -> None:
         assert "closed the connection before it answered" in await _failure(upstream)
 
 
+async def test_an_answer_that_comes_in_one_piece_needs_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the like of it is known; what does not come so is parsed, over the same connection, and neither is in the other's way."""
+    parsed = Mock(side_effect=Line.set_response_params)
+    monkeypatch.setattr(Line, "set_response_params", lambda line, **given: parsed(line, **given))
+    seen = Seen()
+    answers = [OK, OK, OK, CHUNKED + b"2\r\nok\r\n0\r\n\r\n", OK]
+    async with serving(script(seen, *answers)) as port, upstream_at(port) as upstream:
+        counts = []
+        for _ in answers:
+            answer = await post(upstream)
+            assert (answer.status, answer.reason, await answer.read()) == (200, "OK", b"ok")
+            counts.append(parsed.call_count)
+
+    assert counts == [1, 2, 2, 3, 3]
+    assert seen.connections == 1
+
+
+async def test_an_answer_that_comes_in_one_piece_can_be_read_in_pieces() -> None:
+    """It is one, or none, and a limit holds for it."""
+    empty = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    async with serving(script(Seen(), *[OK] * 4, *[empty] * 3)) as port, upstream_at(port) as upstream:
+        for _ in range(2):
+            await (await post(upstream)).read()
+        answer = await post(upstream)
+        assert [piece async for piece in answer.chunks()] == [b"ok"]
+        answer.close()
+        with pytest.raises(UpstreamCut, match="more than the 1 bytes"):
+            await (await post(upstream)).read(1)
+        assert [[piece async for piece in (await post(upstream)).chunks()] for _ in range(3)] == [[], [], []]
+
+
 async def _heard(upstream: Upstream) -> None:
     """Waits until something has come on the one connection in the pool."""
-    connector = upstream._session.connector
-    assert connector is not None
-    ((protocol, _),) = next(iter(connector._conns.values()))
+    assert isinstance(upstream._session.connector, Pool)
+    (protocol,) = upstream._session.connector._kept._waiting
     while not protocol.should_close:  # noqa: ASYNC110 - nothing says so by itself
         await asyncio.sleep(0.001)
 
