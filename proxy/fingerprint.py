@@ -97,8 +97,8 @@ class Fingerprints:
 def keyed(secret: bytes, kind: bytes, size: int = 8) -> Hash:
     """A hash under way, to be copied; for each kind it is another.
 
-    A key that BLAKE2 is given is hashed before all else, as a block of its own. Ahead of the data in their first block it does the same, since
-    nothing can be added to what BLAKE2 has ended, and what is hashed here seldom needs a second block.
+    A key that BLAKE2 is given is hashed before all else, as a block of its own. Ahead of the data in their first block it does the same,
+    since nothing can be added to what BLAKE2 has ended, and what is hashed here seldom needs a second block.
     """
     return blake2b(blake2b(kind, digest_size=32, key=secret).digest(), digest_size=size)
 

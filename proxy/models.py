@@ -5,7 +5,6 @@ JSON bytes they arrived in, so that reading them costs nothing until somebody ne
 they are made by the hundred for each request (`gc=False`: none of them can form a cycle).
 """
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec

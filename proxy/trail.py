@@ -22,7 +22,6 @@ STOP_MARK = "[lastcall stop]"
 _STOP_MARK = STOP_MARK.encode()
 _SYSTEM, _USER, _ASSISTANT, _TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL  # looking a member up costs more than comparing
 
-
 _GONE = Item(_SYSTEM)  # in the place of an item that is known from before
 _EMPTY = b'""'  # what a result says that says nothing
 
@@ -100,8 +99,7 @@ class Messages(Sequence[Message]):
     Of the many turns that come back in every request only the newest are ever looked at. answers: identity of each message. made: its
     calls as they were made. fingerprints: theirs. users: the user items. earlier: the first messages, of which only the last can have
     results in the request. times: how often each call was made; again: how many calls were not the first of their kind. begun: how many of
-    the messages were those of the request that this one goes on from. line: of their identities.
-    joined: what a record made of them.
+    the messages were those of the request that this one goes on from. line: of their identities. joined: what a record made of them.
     """
 
     __slots__ = (
@@ -182,8 +180,7 @@ class Messages(Sequence[Message]):
             elif role is _USER:
                 follows = len(made) > 0 and not made[-1]
                 users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
-        if users:
-            self.users += tuple(users)
+        self.users += tuple(users)
         self.line.update(packed(answers[self.begun :]))
 
     def same(self, seed: int, prints: Fingerprints) -> int:
@@ -355,10 +352,14 @@ def read(request: Request, prints: Fingerprints, past: Past | None = None) -> Hi
         items = (_GONE,) * past.since + request.items[past.since :]
         messages = Messages(items, prints, past.messages)
         return History(messages, messages.users, past.seed, messages.same(past.seed, prints), prints, past.tokens)
-    base = _base(request, prints)
+    before = request.groundwork.before
+    base = before if isinstance(before, History) and before.prints is prints else None
     messages = Messages(request.items, prints, before=None if base is None else base.messages)
     users = messages.users
-    seed = base.seed if base is not None and users and base.users and users[0] is base.users[0] else _seed(request.items, users, prints)
+    if base is not None and users and base.users and users[0] is base.users[0]:
+        seed = base.seed
+    else:
+        seed = prints.text("seed", text_of(request.items[users[0].item].content).strip()) if users else 0
     history = History(messages, users, seed, messages.same(seed, prints), prints)
     request.groundwork.own, request.groundwork.before = history, None
     return history
@@ -369,22 +370,12 @@ def user_mark(item: Item, prints: Fingerprints) -> int:
     return prints.text("user", text_of(item.content).strip())
 
 
-def _base(request: Request, prints: Fingerprints) -> History | None:
-    """The history of the request that this one goes on from, if it was read under the same identities."""
-    before = request.groundwork.before
-    return before if isinstance(before, History) and before.prints is prints else None
-
-
 def _shared(items: Sequence[Item], known: Sequence[Item]) -> int:
     """How many items two histories begin with together, of which one was read on from the other."""
     shared = len(known) if len(known) <= len(items) else len(items)
     while shared and items[shared - 1] is not known[shared - 1]:
         shared -= 1
     return shared
-
-
-def _seed(items: Sequence[Item], users: Sequence[UserText], prints: Fingerprints) -> int:
-    return prints.text("seed", text_of(items[users[0].item].content).strip()) if users else 0
 
 
 def _match_results(calls: Sequence[SeenCall], items: Sequence[Item], start: int, end: int, exact: Mapping[int, int]) -> None:
