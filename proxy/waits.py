@@ -105,10 +105,16 @@ class Turns:
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    def take_free(self) -> bool:
+        """Takes a turn if there is one for which nobody waits; whether there was."""
+        if not self._free or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
     async def take(self) -> None:
         """Returns when it is the caller's turn, which lasts until it calls `give`."""
-        if self._free and not self._waiting:
-            self._free -= 1
+        if self.take_free():
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from proxy.waits import Limit, Waits
+from proxy.waits import Waits
 
 LONGEST = 5
 """Times the seconds of a deadline: so long may a call take in the end, where the process had no time to listen."""
@@ -14,6 +15,7 @@ _LATE = 0.003  # a tick that is later than that was kept waiting by this process
 _QUIET = 50  # ticks on time, one after the other: what lay in the sockets has been read then, and what it led to sent and answered
 
 _Answer = TypeVar("_Answer")
+_Task = asyncio.Task[Any]
 
 
 class Deadline:
@@ -27,32 +29,39 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._waits = Waits(seconds, self._doubt)
-        self._doubted: set[_Waiting] = set()
+        self._waits: Waits[_Task] = Waits(seconds, self._doubt)
+        self._doubts: dict[_Task, _Doubt] = {}
         self._loop: asyncio.AbstractEventLoop | None = None  # whose ticks are counted
         self._ticking = False
         self._next = 0.0
 
     async def kept(self, call: Awaitable[_Answer]) -> _Answer:
-        """The call's answer. Raises `TimeoutError` when it does not come in time."""
-        with _Waiting() as waiting:
-            self._waits.begin(waiting)
-            try:
-                answer = await call
-            finally:
-                self._waits.end(waiting)
-                self._doubted.discard(waiting)
-            for other in self._doubted:
-                other.quiet = 0
-            return answer
+        """The call's answer. Raises `TimeoutError` when it does not come in time. A task waits for one at a time."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling()
+        self._waits.begin(task)
+        try:
+            answer = await call
+        except asyncio.CancelledError as error:
+            doubt = self._doubts.get(task)
+            if doubt is not None and doubt.over and task.uncancel() <= cancelling:
+                raise TimeoutError from error
+            raise
+        finally:
+            self._waits.end(task)
+            if self._doubts:
+                self._doubts.pop(task, None)
+        for other in self._doubts.values() if self._doubts else ():
+            other.quiet = 0
+        return answer
 
-    def _doubt(self, waiting: "_Waiting", late: float) -> None:
+    def _doubt(self, task: _Task, late: float) -> None:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._doubted.clear()
+            self._doubts.clear()
             self._loop, self._ticking = loop, False
-        waiting.until = loop.time() + (LONGEST - 1) * self._seconds
-        self._doubted.add(waiting)
+        self._doubts[task] = _Doubt(loop.time() + (LONGEST - 1) * self._seconds)
         if not self._ticking:
             self._ticking = True
             self._tick_soon(loop)
@@ -64,19 +73,28 @@ class Deadline:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         on_time = now - self._next <= _LATE
-        for waiting in list(self._doubted):
-            waiting.quiet = waiting.quiet + 1 if on_time else 0
-            if waiting.quiet >= _QUIET or now >= waiting.until:
-                self._doubted.discard(waiting)
-                waiting.end()
-        self._ticking = bool(self._doubted)
+        waiting = [(task, doubt) for task, doubt in self._doubts.items() if not doubt.ending]
+        for task, doubt in waiting:
+            doubt.quiet = doubt.quiet + 1 if on_time else 0
+            doubt.ending = doubt.quiet >= _QUIET or now >= doubt.until
+            if doubt.ending:  # what has come to its end by the loop's next turn has come in time
+                loop.call_soon(self._end, task, doubt)
+        self._ticking = bool(waiting)
         if self._ticking:
             self._tick_soon(loop)
 
+    def _end(self, task: _Task, doubt: "_Doubt") -> None:
+        if self._doubts.get(task) is doubt:
+            doubt.over = True
+            task.cancel()
 
-class _Waiting(Limit):
-    """A call under way. until: when it is given up in any case, once its time is over. quiet: ticks on time since then,
-    and since another call was answered."""
 
-    until = 0.0
-    quiet = 0
+@dataclass(slots=True)
+class _Doubt:
+    """Of a call whose time is over. until: when it is given up in any case. quiet: ticks on time since then, and since another call was
+    answered. ending, over: it is about to be given up, and has been."""
+
+    until: float
+    quiet: int = 0
+    ending: bool = False
+    over: bool = False

@@ -195,9 +195,10 @@ class GuardedStore:
         await self._store.close()
 
     async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        await self._turns.take()
+        turns, breaker = self._turns, self._breaker
+        if not turns.take_free():
+            await turns.take()
         try:
-            breaker = self._breaker
             probe = breaker.cause is not None  # after the wait: the store may have gone away meanwhile
             if probe and not breaker.begin_probe():
                 raise StoreUnavailable(f"the session store is away ({breaker.cause}); it is tried again every {breaker.retry_after:g} s")
@@ -215,7 +216,7 @@ class GuardedStore:
                 self._succeeded()
             return answer
         finally:
-            self._turns.give()
+            turns.give()
 
     def _failed(self, error: Exception) -> StoreUnavailable:
         cause = type(error.__cause__ if isinstance(error, StoreUnavailable) and error.__cause__ else error).__name__

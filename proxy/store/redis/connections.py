@@ -22,10 +22,10 @@ _MORE = object()  # what hiredis says while a reply has not come whole
 class Line(asyncio.Protocol):
     """A connection that redis-py has made, with nothing of its own to say any more. For one exchange at a time.
 
-    It closes when it hears what nobody waits for, since that must not answer the next.
+    It closes when it hears what nobody waits for, since that must not answer the next. free: told when it has its replies.
     """
 
-    def __init__(self, connection: AbstractConnection) -> None:
+    def __init__(self, connection: AbstractConnection, free: Callable[["Line"], object]) -> None:
         assert connection._writer is not None
         self._writer = connection._writer  # redis-py has no public way to it
         connection._writer = connection._reader = None  # so that it is no longer the other's to close
@@ -33,13 +33,11 @@ class Line(asyncio.Protocol):
         self._transport.set_protocol(self)
         self._parser = hiredis.Reader(InvalidResponse, DefaultParser.parse_error, notEnoughData=_MORE)
         self._loop = asyncio.get_running_loop()
+        self._free = free
         self._waiting: asyncio.Future[list[Any]] | None = None
         self._replies: list[Any] = []
         self._most = 0
-
-    @property
-    def is_open(self) -> bool:
-        return not self._transport.is_closing()
+        self.is_closing = self._transport.is_closing
 
     def exchange(self, commands: bytes, count: int) -> "asyncio.Future[list[Any]]":
         """So many replies, errors among them as values. Whoever no longer waits for them has to close it."""
@@ -65,12 +63,17 @@ class Line(asyncio.Protocol):
                 if reply is _MORE:
                     return
                 replies.append(reply)
-        except InvalidResponse as error:
+                if isinstance(reply, ConnectionLost):  # it is still loading its data, say
+                    raise reply
+        except (InvalidResponse, ConnectionLost) as error:
+            self._transport.close()
             waiting.set_exception(error)
         else:
-            waiting.set_result(replies)
             if parser.has_data():
                 self._transport.close()
+            else:
+                self._free(self)
+            waiting.set_result(replies)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -91,19 +94,28 @@ class Connections:
 
         strict: raises the first error that is among them.
         """
-        await self._slots.take()
+        slots, words, count = self._slots, b"".join([command.words for command in commands]), len(commands)
+        if not slots.take_free():
+            await slots.take()
+        line = self._at_hand()
         try:
-            replies = await self._attempt(commands)
+            replies = await (self._connect_and_exchange(words, count) if line is None else line.exchange(words, count))
         except ConnectionLost:
             self.drop()
-            replies = await self._attempt(commands)  # A server that was restarted meanwhile answers on a new connection.
+            replies = await self._connect_and_exchange(words, count)  # A server that was restarted meanwhile answers on a new connection.
+        except BaseException:
+            if line is not None:  # also on cancellation: the replies would answer the next caller
+                line.close()
+            raise
         finally:
-            self._slots.give()
+            slots.give()
         for at, reply in enumerate(replies):
+            if not isinstance(reply, ResponseError):
+                continue
             if isinstance(reply, NoScriptError):  # from there on anew, since their order counts; what is done twice is done once
                 replies[at:] = await self.exchange([command.in_full for command in commands[at:]], strict=strict)
                 break
-            if strict and isinstance(reply, ResponseError):
+            if strict:
                 raise reply
         return replies
 
@@ -117,25 +129,27 @@ class Connections:
         self._retired = True
         self.drop()
 
-    async def _attempt(self, commands: list[Command]) -> list[Any]:
+    def _at_hand(self) -> Line | None:
+        """One that nobody uses."""
         line = self._idle.pop() if self._idle else None
-        if line is None or not line.is_open:  # those below it have been idle for longer
+        if line is not None and line.is_closing():  # those below it have been idle for longer
             self.drop()
-            line = await self._connected()
-        try:
-            replies = await line.exchange(b"".join([command.words for command in commands]), len(commands))
-            for reply in replies:
-                if isinstance(reply, ConnectionLost):  # it is still loading its data, say
-                    raise reply
-        except BaseException:
-            # Also on cancellation: the replies would answer the next caller.
-            line.close()
-            raise
+            return None
+        return line
+
+    def _free(self, line: Line) -> None:
         if self._retired:
             line.close()
         else:
             self._idle.append(line)
-        return replies
+
+    async def _connect_and_exchange(self, words: bytes, count: int) -> list[Any]:
+        line = await self._connected()
+        try:
+            return await line.exchange(words, count)
+        except BaseException:
+            line.close()
+            raise
 
     async def _connected(self) -> Line:
         connection = self._new()
@@ -143,7 +157,7 @@ class Connections:
         if await connection.can_read():
             await connection.disconnect(nowait=True)
             raise ConnectionLost("closed by the server at once")
-        return Line(connection)
+        return Line(connection, self._free)
 
 
 class OneServer(Connections):
