@@ -71,12 +71,16 @@ def links(found_by: Sequence[bytes], session: bytes, ttl: float) -> list[Command
     """One command for each link by which the session is found."""
     if not found_by:
         return []
-    value = b"\r\n%b$2\r\nPX\r\n%b" % (field(session), field(b"%d" % milliseconds(ttl)))
-    commands = []
+    commands, value = [], _link_value(session, ttl)
     for link in found_by:
         key = link_key(link)
-        commands.append(Command(_SET + b"%d\r\n" % len(key) + key + value, key))
+        commands.append(Command(b"%b%d\r\n%b%b" % (_SET, len(key), key, value), key))
     return commands
+
+
+@lru_cache(_SESSIONS)
+def _link_value(session: bytes, ttl: float) -> bytes:
+    return b"\r\n%b$2\r\nPX\r\n%b" % (field(session), field(b"%d" % milliseconds(ttl)))
 
 
 def milliseconds(seconds: float) -> int:
@@ -84,16 +88,17 @@ def milliseconds(seconds: float) -> int:
 
 
 def open_session(session: bytes, wanted: Reservation, ttl: float) -> Command:
-    limits = (
-        _text_of(wanted.ceilings),
-        _optional(wanted.deadline),
-        _text_of(wanted.tighten),
-        _optional(wanted.tighten_deadline),
-        MAX_IN_FLIGHT,
-    )
-    asked = _packed((milliseconds(ttl), *_call(wanted, str(wanted.tag)), *limits))
+    limits = _limits(wanted.ceilings, wanted.deadline, wanted.tighten, wanted.tighten_deadline)
+    asked = _packed([milliseconds(ttl), *_call(wanted, str(wanted.tag)), *limits])
     words, key = _to_open(session)
     return Command(b"%b$%d\r\n%b\r\n" % (words, len(asked), asked), key, _OPEN)
+
+
+@lru_cache(maxsize=1024)
+def _limits(
+    ceilings: tuple[Ceiling, ...], deadline: float | None, tighten: tuple[Ceiling, ...], tighten_deadline: float | None
+) -> tuple[str | int, ...]:
+    return _text_of(ceilings), _optional(deadline), _text_of(tighten), _optional(tighten_deadline), MAX_IN_FLIGHT
 
 
 @lru_cache(_SESSIONS)
@@ -274,40 +279,67 @@ def _text_of(ceilings: tuple[Ceiling, ...]) -> str:
     return "".join([f"{one.unit}|{one.limit}|{'' if one.until is None else one.until}|{one.window};" for one in ceilings])
 
 
-def loaded(reply: list[Any]) -> Loaded:
+class Said(msgspec.Struct, array_like=True, gc=False):
+    """What open.lua says of a ledger, see there."""
+
+    version: int
+    now: float
+    started: float
+    counters: tuple[int, int, int, int, int, int, int, int]
+    deadline: float | None
+    refused: int | None
+    at_once: int
+    last: int | None
+    step: int
+    output: int | None
+    bound: int
+    cost: int
+    in_force: str | None
+    told: list[int]
+    tags: list[str]
+    stop: str | None
+    fallen: str | None
+    amended: str | None
+
+
+_said = msgspec.msgpack.Decoder(Said, strict=False).decode  # numbers of scripts are doubles
+
+
+def said_of(reply: list[Any]) -> tuple[bytes | None, Said]:
+    """The record, and the rest of the answer to `open_session` or `open_account`."""
+    return reply[0], _said(reply[1])
+
+
+def loaded(record: bytes | None, said: Said) -> Loaded:
     """What the answer to `open_session` says of the session."""
-    record, version, now, started, counters = reply[:5]
-    tags, fallen, amended = reply[15], reply[17], reply[18]
-    note = b"" if amended is None else _amended(amended)[1]
-    return Loaded(record, version, float(now), _ledger(counters, float(started)), tuple(map(int, tags)), _stopped(fallen), note)
+    note = b"" if said.amended is None else _amended(said.amended)[1]
+    tags = tuple(map(int, said.tags)) if said.tags else ()
+    return Loaded(record, said.version, said.now, _ledger(said.counters, said.started), tags, _stopped(said.fallen), note)
 
 
-def grant(reply: list[Any], wanted: Reservation, account: Account | None = None, place: int = -1) -> Grant:
+def grant(said: Said, wanted: Reservation, account: Account | None = None, place: int = -1) -> Grant:
     """What the ledger of the session, or of the account at that place, says to the reservation."""
-    _, _, now, started, _, deadline, refused, at_once, last, step, output, bound, cost, in_force, told, _, stop, _, amended = reply
     asked = wanted.ceilings if account is None else account.ceilings or ()
-    standings = _standings(asked if in_force is None else _ceilings(in_force), told, place)
-    limit, ends, hold, refusal = None, None, None, None
-    if deadline is not None:
-        limit = float(deadline)
-        ends = float(started) + limit
+    standings = _standings(asked if said.in_force is None else _ceilings(said.in_force), said.told, place)
+    deadline, refused, hold, refusal = said.deadline, said.refused, None, None
     if account is not None:
         wanted = counted(wanted, account)
     if refused is None:
-        hold = Hold(wanted.steps, bound, wanted.output if output is None else output, cost)
+        hold = Hold(wanted.steps, said.bound, wanted.output if said.output is None else said.output, said.cost)
     elif refused > 0:
-        refusal = refusal_by(standings, wanted, bound)
+        refusal = refusal_by(standings, wanted, said.bound)
     elif refused == 0:
-        refusal = Refusal(Kind.DEADLINE, limit or 0.0, max(float(now) - float(started), 0.0), account=place)
+        refusal = Refusal(Kind.DEADLINE, deadline or 0.0, max(said.now - said.started, 0.0), account=place)
     elif refused == -3:
-        refusal = Refusal(Kind.OPERATOR, 0, 0, account=place, mark=_amended(amended)[0])
+        refusal = Refusal(Kind.OPERATOR, 0, 0, account=place, mark=_amended(said.amended or "|||")[0])
     elif refused == -4:
         refusal = Refusal(Kind.SETTLED, 0, 0, account=place)
     elif account is not None:
         kind, most = (Kind.CALLS, account.calls) if refused == -1 else (Kind.SESSIONS, account.sessions)
-        refusal = Refusal(kind, most or 0, at_once, account=place)
-    ending = None if last is None else standings[last - 1]
-    return Grant(step, bound, standings, limit, ends, refusal, output, ending, hold, "" if stop is None else stop.decode())
+        refusal = Refusal(kind, most or 0, said.at_once, account=place)
+    ending = None if said.last is None else standings[said.last - 1]
+    ends = None if deadline is None else said.started + deadline
+    return Grant(said.step, said.bound, standings, deadline, ends, refusal, said.output, ending, hold, said.stop or "")
 
 
 def peeked(reply: list[Any] | None) -> Peeked | None:
@@ -315,19 +347,19 @@ def peeked(reply: list[Any] | None) -> Peeked | None:
     if reply is None:
         return None
     record, version, now, expires, started, counters, in_force, told, deadline, calls, there, stop, fallen, amended = reply
-    mark, note, raised, raised_deadline = _amended(amended or b"|||")
+    mark, note, raised, raised_deadline = _amended((amended or b"|||").decode())
     return Peeked(
         record,
         version,
         float(now),
         float(expires),
         _ledger(counters, float(started)),
-        _standings(_ceilings(in_force), told, -1),
+        _standings(_ceilings(in_force.decode()), told, -1),
         None if deadline is None else float(deadline),
         calls,
         there,
         "" if stop is None else stop.decode(),
-        _stopped(fallen),
+        _stopped(None if fallen is None else fallen.decode()),
         mark,
         note,
         raised,
@@ -357,29 +389,31 @@ def _listed(entry: str, seen: float) -> Listed:
 
 
 def _standings(ceilings: Sequence[Ceiling], told: list[int], account: int) -> tuple[Standing, ...]:
+    if not ceilings:
+        return ()
     used = zip(ceilings, told[::2], told[1::2], strict=True)
     return tuple([Standing(one, spent, held, account) for one, spent, held in used])
 
 
-def _amended(text: bytes) -> tuple[Mark, bytes, tuple[Ceiling, ...], float | None]:
-    mark, deadline, note, raised = text.split(b"|", 3)
-    return Mark(mark.decode()), bytes.fromhex(note.decode()), tuple(_ceilings(raised)), float(deadline) if deadline else None
+def _amended(text: str) -> tuple[Mark, bytes, tuple[Ceiling, ...], float | None]:
+    mark, deadline, note, raised = text.split("|", 3)
+    return Mark(mark), bytes.fromhex(note), tuple(_ceilings(raised)), float(deadline) if deadline else None
 
 
-def _ledger(counters: list[int], started: float) -> Ledger:
+def _ledger(counters: Sequence[int], started: float) -> Ledger:
     steps, input_tokens, output_tokens, cost, held_steps, held_input, held_output, held_cost = counters
     return Ledger(steps, input_tokens, output_tokens, cost, held_steps, held_input + held_output, held_cost, started)
 
 
-def _ceilings(text: bytes) -> list[Ceiling]:
-    parts = [one.split("|") for one in text.decode().split(";")[:-1]]
+def _ceilings(text: str) -> list[Ceiling]:
+    parts = [one.split("|") for one in text.split(";")[:-1]]
     return [Ceiling(Unit(unit), int(limit), window, float(until) if until else None) for unit, limit, until, window in parts]
 
 
-def _stopped(text: bytes | None) -> Stopped | None:
+def _stopped(text: str | None) -> Stopped | None:
     if text is None:
         return None
-    session, _, reason = text.decode().partition(" ")
+    session, _, reason = text.partition(" ")
     return Stopped(bytes.fromhex(session), reason)
 
 

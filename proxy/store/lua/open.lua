@@ -9,11 +9,11 @@
 --          contract.py  15 what is paid beside tokens (nano-dollars)  16 ceilings, "=" for those that the session was last opened with
 --          17 deadline (s)  18, 19 tightening: ceilings, deadline  20 how many tags of other leases to return at most
 --          of an account only: 21, 22 calls and sessions at most  23 how long a session counts after its last call (s)  24 the member
--- Returns  record, version, now, started, counters (8) as in ledger.lua, deadline, refused, how many there were at once, last, step, granted
---          output, bound, held cost, the ceilings in force (nil if they are those asked with), spent and held of each, tags of other live
---          leases, stop, fallen, amended (see limits.lua)
+-- Returns  the record, and one MessagePack list: version, now, started, counters (8) as in ledger.lua, deadline, refused, how many there were
+--          at once, last, step, granted output, bound, held cost, the ceilings in force (nil if they are those asked with), spent and held
+--          of each, tags of other live leases, stop, fallen, amended (see limits.lua)
 --          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, -4 for a lease that is
---          settled, nil for none; last: a ceiling's place or nil. Times are strings.
+--          settled, nil for none; last: a ceiling's place or nil
 
 local asked = cmsgpack.unpack(ARGV[1])
 local lease, steps = asked[2], asked[4]
@@ -217,6 +217,6 @@ if not refused then
   end
 end
 
-return {stored[8], tonumber(stored[9] or 0), string.format('%.17g', now), string.format('%.17g', started), life,
-  deadline and string.format('%.17g', deadline) or false, refused, at_once, last, step, granted, bound, held_cost, text_in_force, told,
-  tags, stored[7], stored[12], stored[13]}
+return {stored[8], '\220\0\18' .. cmsgpack.pack(tonumber(stored[9] or 0), now, started, life, deadline or nil, refused or nil, at_once,
+  last or nil, step, granted or nil, bound, held_cost, text_in_force or nil, told, tags, stored[7] or nil, stored[12] or nil,
+  stored[13] or nil)}

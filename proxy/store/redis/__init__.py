@@ -7,7 +7,7 @@ is compared before it is replaced. What commands say is in `wire`, which server 
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
@@ -69,10 +69,12 @@ class RedisStore:
             return await self._ask([said("GET", wire.link_key(link)) for link in links], _first_of_several, spared=len(links))
         return await self._ask([said("MGET", *map(wire.link_key, links))], _first)
 
-    async def open(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
-        if not reservation.accounts:
-            (reply,) = await self._ask([wire.open_session(session, reservation, ttl)], list)
-            return opened(wire.loaded(reply), [wire.grant(reply, reservation)])
+    def open(self, session: bytes, reservation: Reservation, ttl: float) -> Coroutine[Any, Any, Opened]:
+        if reservation.accounts:
+            return self._open_with_accounts(session, reservation, ttl)
+        return self._ask([wire.open_session(session, reservation, ttl)], lambda replies: _opened(*wire.said_of(replies[0]), reservation))
+
+    async def _open_with_accounts(self, session: bytes, reservation: Reservation, ttl: float) -> Opened:
         try:
             return await self._reserve(session, reservation, ttl)
         except (StoreUnavailable, asyncio.CancelledError) as error:
@@ -85,18 +87,18 @@ class RedisStore:
         accounts = reservation.accounts
         commands = [wire.open_session(session, reservation, ttl)]
         commands += [wire.open_account(session, account, reservation, ttl) for account in accounts]
-        replies = await self._ask(commands, list)
-        grants = [wire.grant(replies[0], reservation)]
-        grants += [wire.grant(reply, reservation, accounts[at], at) for at, reply in enumerate(replies[1:])]
+        (record, said), *others = await self._ask(commands, _said)
+        grants = [wire.grant(said, reservation)]
+        grants += [wire.grant(other, reservation, accounts[at], at) for at, (_, other) in enumerate(others)]
         if again := tight(reservation, grants):
             less = lowered(reservation, grants[0])
-            second = await self._ask([wire.open_account(session, accounts[at], less, ttl) for at in again], list)
-            for at, reply in zip(again, second, strict=True):
-                grants[at + 1] = wire.grant(reply, less, accounts[at], at)
+            second = await self._ask([wire.open_account(session, accounts[at], less, ttl) for at in again], _said)
+            for at, (_, other) in zip(again, second, strict=True):
+                grants[at + 1] = wire.grant(other, less, accounts[at], at)
         if places := to_undo(grants):
             keys = [session, *(account.key for account in accounts)]
             await self._ask([wire.undo(keys[place], reservation.lease) for place in places], list)
-        return opened(wire.loaded(replies[0]), grants)
+        return opened(wire.loaded(record, said), grants)
 
     def _undo_beside(self, session: bytes, reservation: Reservation) -> None:
         """Some servers may have granted what others did not answer: undo it where they can be reached. Elsewhere it ends with its lease."""
@@ -174,6 +176,14 @@ class RedisStore:
         except (RedisError, OSError, ValueError, TypeError) as error:
             await self._servers.failed()
             raise StoreUnavailable(f"the session store cannot be used: {type(error).__name__}") from error
+
+
+def _said(replies: list[Any]) -> list[tuple[bytes | None, wire.Said]]:
+    return [wire.said_of(reply) for reply in replies]
+
+
+def _opened(record: bytes | None, said: wire.Said, reservation: Reservation) -> Opened:
+    return opened(wire.loaded(record, said), [wire.grant(said, reservation)])
 
 
 def _secret(replies: list[Any]) -> bytes:
