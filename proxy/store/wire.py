@@ -302,7 +302,7 @@ class Said(msgspec.Struct, array_like=True, gc=False):
     amended: str | None
 
 
-_said = msgspec.msgpack.Decoder(Said, strict=False).decode  # numbers of scripts are doubles
+_said = msgspec.msgpack.Decoder(Said).decode
 
 
 def said_of(reply: list[Any]) -> tuple[bytes | None, Said]:

@@ -165,6 +165,19 @@ async def test_settling_replaces_the_reservation_by_the_cost(store: Store, sessi
     assert ledger.reserved_steps == 1
 
 
+@pytest.mark.parametrize("output", [10**12, 2**53, 2**60])
+async def test_a_call_that_wants_more_than_can_be_counted_breaks_no_ledger(store: Store, session: bytes, output: int) -> None:
+    """What it may cost is beyond what the store's numbers hold; calls beside it and after it are served, and nothing stays held."""
+    for lease in ("a", "b"):
+        opened = await store.open(session, call(lease, output=output, input_price=600_000_000, output_price=600_000_000), TTL)
+        assert refused(opened) is None
+        assert opened.ledger.reserved_tokens >= 10**12
+    await settle(store, session, cost("a", body_bytes=0), cost("b", body_bytes=0))
+    ledger = (await store.open(session, call("c"), TTL)).ledger
+
+    assert (ledger.steps, ledger.reserved_steps, ledger.reserved_tokens, ledger.reserved_cost) == (2, 1, 1500, 0)
+
+
 async def test_a_settlement_counts_once(store: Store, session: bytes) -> None:
     """However often, in one commit or many, alone or with others."""
     for lease in ("a", "live"):

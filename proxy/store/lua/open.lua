@@ -15,6 +15,8 @@
 --          refused: 0 for the deadline, a ceiling's place, -1 for the calls, -2 for the sessions, -3 for an operator, -4 for a lease that is
 --          settled, nil for none; last: a ceiling's place or nil
 
+local MOST = 2 ^ 53 -- of what a call may hold: more is not counted exactly, and sums of it could not be written
+
 local asked = cmsgpack.unpack(ARGV[1])
 local lease, steps = asked[2], asked[4]
 local wanted, modest, floor = asked[8], asked[9], asked[10]
@@ -175,7 +177,7 @@ if refused then
   end
 else
   local output = granted or wanted
-  held_cost = input_cost + math.ceil(output * output_price / 1000)
+  held_cost = math.min(input_cost + math.ceil(output * output_price / 1000), MOST)
   local within = {}
   for place, one in ipairs(ceilings) do
     local taken = math.ceil(output * one.rate / 1000)
@@ -188,9 +190,10 @@ else
     if one.window ~= '' and not within[one.window] then
       within[one.window] = true
       within[#within + 1] = one.window
-      add(stretch(one.window), HELD, steps, bound, output, held_cost)
+      add(stretch(one.window), HELD, steps, bound, math.min(output, MOST), held_cost)
     end
   end
+  output = math.min(output, MOST)
   add(life, HELD, steps, bound, output, held_cost)
   local speaks = ''
   if most then
