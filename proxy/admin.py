@@ -16,7 +16,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from proxy import __version__
-from proxy.client import Message, Receive, Scope, Send
+from proxy.asgi import Message, Receive, Scope, Send
 from proxy.desk import MOST_LISTED, Desk, Raise, TeamRaise
 from proxy.errors import BadRequest, ProxyError
 from proxy.events import OperatorAction

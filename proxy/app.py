@@ -32,9 +32,10 @@ from fastapi import FastAPI, Request, Response
 
 from proxy import __version__
 from proxy.admin import PREFIX, Guarded, admin_app, ring_of
+from proxy.asgi import Receive, Scope, Send
 from proxy.balances import watch as watch_balances
 from proxy.bill import Bills
-from proxy.client import Client, ClientGone, Receive, Scope, Send, unwatched_clients
+from proxy.client import Client, ClientGone, unwatched_clients
 from proxy.config import Config, UpstreamConfig, load_dumped
 from proxy.connection import Protocol
 from proxy.desk import Desk
@@ -143,8 +144,7 @@ def _route(scope: Scope) -> tuple[str | None, str, Dialect | None]:
     """The session that a path names, what it asks for, and the dialect where that is judged, however it is spelled."""
     if scope["method"] != "POST":
         return *_split(_raw_path(scope)), None
-    known = _ROUTES.get(scope.get("raw_path", b""))
-    if known is not None:
+    if (known := _ROUTES.get(scope.get("raw_path", b""))) is not None:
         return None, *known
     session, path = _split(_raw_path(scope))
     return session, path, DIALECTS.get(path) or DIALECTS.get(plain_path(path))

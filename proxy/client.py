@@ -1,19 +1,16 @@
 """The client's side of an exchange: its headers, its body, what it is sent, and noticing that it has gone. Plain ASGI."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Iterable
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
+from proxy.asgi import Message, Receive, Scope, Send
 from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest
 from proxy.waits import Waits
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 Fields = Iterable[tuple[bytes, bytes]]
 
 _UNWATCHED_SECONDS = 0.02  # quicker exchanges are over before a client could leave; watching costs a task

@@ -1,9 +1,9 @@
-"""The client's connection: what is written together goes out together, no request head grows without end, no client is waited for so.
+"""The client's connection: requests one after the other, no head of one that grows without end, and no client that is waited for so.
 
-uvicorn writes a response's head and its body apart, two system calls that each wake the client. Here what is written in one turn of the
-event loop leaves in one. Nothing is held any longer than that. Its parser keeps a request head, or the fields behind a chunked
+The parser is uvicorn's, and so is how a connection begins and a server ends. It keeps a request head, or the fields behind a chunked
 body, however long they get; here there is an end to that, and those fields are not taken for headers. Nor is any other protocol
-begun.
+begun. What a request is made of otherwise comes at less cost here: what most requests of a connection share is kept, and one timer
+serves all its times between two requests.
 
 uvicorn also waits for ever: for the rest of a request, and for a client to take its answer. Here each connection is looked at now and
 then, which costs a request nothing, and ended when its client has let it wait for longer than `client_timeout`. Whoever moves
@@ -12,13 +12,17 @@ then, which costs a request nothing, and ended when its client has let it wait f
 
 import asyncio
 import re
+from collections import deque
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-_HELD_BYTES = 65_536  # more than this is not worth joining
+from proxy.asgi import Cycle, GatheringTransport
+
 _HEAD_BYTES = 65_536
 _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly any client sends even one
 _MOST_FIELDS = 1000  # of a head
@@ -57,21 +61,34 @@ class Protocol(HttpToolsProtocol):
         client_timeout: float,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.cycle: Cycle = None  # type: ignore[assignment]
+        self._queue: deque[Cycle] = deque()
         self._client_timeout = client_timeout
         self._in_head = True
+        self._url: bytes | None = None  # what `_scope` is for
+        self._scope: dict[str, Any] = {}
+        self._idle_since: float | None = None  # in which no byte has come since an answer
         self._fruitless = 0  # bytes that neither ended a head nor added to a body
         self._brought = 0  # bytes of the request that is on its way
         self._waiting: tuple[float, int] | None = None  # since when, and where things stood then
         self._next_look: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(GatheringTransport(transport, self.loop))  # type: ignore[arg-type]
+        self._gathering = GatheringTransport(transport, self.loop)
+        super().connection_made(self._gathering)  # type: ignore[arg-type]
         self._look_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._next_look is not None:
-            self._next_look.cancel()
-        super().connection_lost(exc)
+        for timer in (self._next_look, self.timeout_keep_alive_task):
+            if timer is not None:
+                timer.cancel()
+        self.connections.discard(self)
+        if self.cycle is not None:
+            self.cycle.lose()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        self.parser = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self._fruitless += len(data)
@@ -88,29 +105,107 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What follows cannot be read. Within an answer, or before those that are due, there is no place to say so."""
-        if self.pipeline or (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete):
+        if self._queue or (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete):
             self.transport.close()
         else:
             super().send_400_response(msg)
 
+    # ---- what the parser tells
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
     def on_headers_complete(self) -> None:
+        headers, self.headers = self.headers, []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
         # A request of 20 bytes is kept as a KiB, a field of four as some 200 bytes.
-        if len(self.pipeline) >= _MOST_QUEUED or len(self.headers) > _MOST_FIELDS:
+        if len(self._queue) >= _MOST_QUEUED or len(headers) > _MOST_FIELDS:
             raise OverflowError
         self._fruitless = 0
         self._in_head = False
-        super().on_headers_complete()
-        self.headers = []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
+        if self.url != self._url:
+            self._aim(self.url)
+        version = self.parser.get_http_version()
+        scope = self._scope.copy()
+        scope["http_version"] = version
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["headers"] = headers
+        scope["state"] = self.app_state.copy()
+        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        before = self.cycle
+        self.cycle = cycle = Cycle(scope, self._gathering, self.flow, self.on_response_complete, keep_alive=keep_alive)
+        if before is None or before.response_complete:
+            self._begin(cycle)
+        else:
+            self.flow.pause_reading()
+            self._queue.append(cycle)
+
+    def _aim(self, url: bytes) -> None:
+        """Makes the scope of requests for this address: most of a connection's are for the same. Raises for what is no address."""
+        parsed = httptools.parse_url(url)
+        path = parsed.path.decode("ascii")
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "",
+            "method": "",
+            "scheme": self.scheme,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": parsed.path,
+            "query_string": parsed.query or b"",
+            "root_path": "",
+            "headers": [],
+            "client": self.client,
+            "server": self.server,
+            "state": {},
+        }
+        self._url = url
+
+    def _begin(self, cycle: Cycle) -> None:
+        self.tasks.add(self.loop.create_task(cycle.run(self.app, self.tasks)))
+
+    def on_body(self, body: bytes) -> None:
+        self._fruitless = 0
+        self.cycle.add(body)
 
     def on_message_complete(self) -> None:
         self._in_head = True
         self._brought = 0
         self._waiting = None
-        super().on_message_complete()
+        self.cycle.end()
 
-    def on_body(self, body: bytes) -> None:
-        self._fruitless = 0
-        super().on_body(body)
+    # ---- between two requests
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._queue:
+            self._begin(self._queue.popleft())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def _unset_keepalive_if_required(self) -> None:  # uvicorn's name for what is due when bytes come
+        self._idle_since = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Ends a connection that has been of no use for so long; what began meanwhile has put that off."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    # ---- a client that lets its connection wait
 
     def resume_writing(self) -> None:
         self._waiting = None
@@ -149,37 +244,3 @@ class Protocol(HttpToolsProtocol):
             self._look_later()
         else:
             self.transport.abort()
-
-
-class GatheringTransport:
-    """A transport that gathers the writes of one turn of the loop; in all else the one it is made around."""
-
-    __slots__ = ("_held", "_loop", "_size", "_transport", "is_closing")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self.is_closing = transport.is_closing  # asked for by every response
-        self._loop = loop
-        self._held: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes) -> None:
-        if not self._held:
-            self._loop.call_soon(self.flush)
-        self._held.append(data)
-        self._size += len(data)
-        if self._size > _HELD_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Hands on what is held; a connection lost meanwhile takes it with it."""
-        held, self._held, self._size = self._held, [], 0
-        if held and not self._transport.is_closing():
-            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)

@@ -14,8 +14,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from proxy.app import Front
+from proxy.asgi import Message
 from proxy.bill import Bills
-from proxy.client import Message
 from proxy.config import Config
 from proxy.events import Event, ExchangeEnded, StoreChanged, UnjudgedEnded
 from proxy.exchange import Setting, Way

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from proxy import app as root
 from proxy.app import create_app
-from proxy.client import Message
+from proxy.asgi import Message
 from proxy.config import Config, UpstreamConfig, load
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.events import UnjudgedEnded

@@ -9,7 +9,8 @@ import pytest
 import zstandard
 
 from proxy import client as client_module
-from proxy.client import Client, ClientGone, Message
+from proxy.asgi import Message
+from proxy.client import Client, ClientGone
 from proxy.errors import BadRequest
 from tests.in_process import Conversation
 

@@ -1,4 +1,4 @@
-"""How bytes leave and arrive: gathered writes, requests that never come to a point, and what may not be slipped in behind a body."""
+"""How requests arrive: those that never come to a point, what may not be slipped in behind a body, and how long one is waited for."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,31 +7,8 @@ from typing import Any
 
 import uvicorn
 
-from proxy.client import Message, Receive, Scope, Send
-from proxy.connection import GatheringTransport, Protocol
-
-
-class Transport:
-    """Keeps what is written to it; as uvloop's, it raises when it is written to after its end."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: bytes) -> None:
-        if self.closed:
-            raise RuntimeError("the handler is closed")
-        self.written.append(data)
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def gathering(transport: Transport) -> GatheringTransport:
-    return GatheringTransport(transport, asyncio.get_running_loop())  # type: ignore[arg-type]
+from proxy.asgi import Message, Receive, Scope, Send
+from proxy.connection import Protocol
 
 
 class Seen:
@@ -54,9 +31,9 @@ class Seen:
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def serving(app: Any, **options: Any) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection to a server with this protocol."""
-    config = uvicorn.Config(app, http=Protocol, log_config=None, lifespan="off", access_log=False)
+    config = uvicorn.Config(app, http=Protocol, log_config=None, lifespan="off", access_log=False, **options)
     config.load()
     state = uvicorn.server.ServerState()
     loop = asyncio.get_running_loop()
@@ -79,56 +56,6 @@ async def answer_to(reader: asyncio.StreamReader, within: float = 5.0) -> bytes:
             return await reader.read()
         except ConnectionError:
             return b""
-
-
-# ---- writes
-
-
-async def test_what_is_written_in_one_turn_leaves_in_one() -> None:
-    """In order, and not before the turn is over."""
-    transport = Transport()
-    gathered = gathering(transport)
-    gathered.write(b"a")
-    gathered.write(b"b")
-    assert transport.written == []
-    await asyncio.sleep(0)
-
-    assert transport.written == [b"ab"]
-
-
-async def test_much_is_not_held() -> None:
-    """So that the transport can say when it is full."""
-    transport = Transport()
-    gathered = gathering(transport)
-    gathered.write(b"a" * 70_000)
-
-    assert transport.written == [b"a" * 70_000]
-
-
-async def test_closing_takes_nothing_along() -> None:
-    """What was written before leaves before."""
-    transport = Transport()
-    gathered = gathering(transport)
-    gathered.write(b"a")
-    gathered.close()
-
-    assert (transport.written, transport.closed) == ([b"a"], True)
-
-
-async def test_what_is_held_when_the_connection_is_lost_is_let_go() -> None:
-    """Quietly: the peer has left, which is no fault of anybody's."""
-    transport = Transport()
-    gathered = gathering(transport)
-    gathered.write(b"a")
-    transport.closed = True
-    gathered.flush()
-    gathered.write(b"b" * 70_000)
-    gathered.close()
-
-    assert transport.written == []
-
-
-# ---- requests
 
 
 async def test_a_head_that_does_not_end_is_refused() -> None:
@@ -300,3 +227,59 @@ async def test_a_trailer_that_does_not_end_is_refused() -> None:
         await answer_to(reader)
 
     assert seen.requests == []
+
+
+# ---- between two requests
+
+
+async def test_a_connection_of_no_use_is_closed() -> None:
+    """Once no request has come for uvicorn's time; each that comes begins it anew."""
+    async with serving(Seen(), timeout_keep_alive=1) as (reader, writer):
+        loop, answered = asyncio.get_running_loop(), 0.0
+        for _ in range(4):
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            async with asyncio.timeout(5):
+                await reader.readuntil(b"\r\n\r\nok")
+            answered = loop.time()
+            await asyncio.sleep(0.4)
+        assert await answer_to(reader) == b""
+
+    assert 0.9 <= loop.time() - answered < 4
+
+
+async def test_a_request_under_way_keeps_its_connection() -> None:
+    """However little of it has come when the time is over."""
+    async with serving(Seen(), timeout_keep_alive=1) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nhos")
+            await asyncio.sleep(1.3)
+            writer.write(b"t: a\r\n\r\n")
+            async with asyncio.timeout(5):
+                assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_each_request_has_its_own_address() -> None:
+    """Also where one is for the same as the one before, and whatever was wrong with one between them."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        for address in (b"/a%20b?c=d", b"/a%20b?c=d", b"/a", b"/a?"):
+            writer.write(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % address)
+            async with asyncio.timeout(5):
+                await reader.readuntil(b"\r\n\r\nok")
+        writer.write(b"GET http://[ HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
+
+    aims = [(scope["path"], scope["raw_path"], scope["query_string"]) for scope, _ in seen.requests]
+    assert aims == [("/a b", b"/a%20b", b"c=d")] * 2 + [("/a", b"/a", b"")] * 2
+
+
+async def test_a_requests_scope_is_its_own() -> None:
+    """What an application notes in it is not there for the next."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            async with asyncio.timeout(5):
+                await reader.readuntil(b"\r\n\r\nok")
+            assert "noted" not in seen.requests[-1][0] | seen.requests[-1][0]["state"]
+            seen.requests[-1][0]["noted"] = seen.requests[-1][0]["state"]["noted"] = True

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from proxy.client import Receive, Scope, Send
+from proxy.asgi import Receive, Scope, Send
 from proxy.connection import Protocol
 
 TIMEOUT = 60.0

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.client import Message
+from proxy.asgi import Message
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.events import Outcome, UpstreamError
 from proxy.policy import OnStop, Policy

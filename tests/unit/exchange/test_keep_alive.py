@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
-from proxy.client import Client, Message
+from proxy.asgi import Message
+from proxy.client import Client
 from proxy.dialects import DIALECTS
 from proxy.exchange import reply
 from proxy.exchange.reply import Reply

@@ -1,0 +1,213 @@
+"""One request on a client's connection and the response to it, as ASGI has them: what has come is received, what is sent leaves.
+
+uvicorn's own does this for any application and on any terms, and every request pays for that: it copies a body twice more than it must,
+looks at each field of a response some six times, and makes objects that few requests have a use for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[object]]
+
+_HELD_BYTES = 65_536  # more than this is not worth joining
+_LENGTH = b"\r\ncontent-length: "
+_FAULT = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"21")]
+_log = logging.getLogger("uvicorn.error")
+
+
+class GatheringTransport:
+    """A transport that gathers the writes of one turn of the loop; in all else the one it is made around."""
+
+    __slots__ = ("_held", "_loop", "_size", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self.is_closing = transport.is_closing  # asked for by every response
+        self._loop = loop
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self.flush)
+        self._held.append(data)
+        self._size += len(data)
+        if self._size > _HELD_BYTES:
+            self.flush()
+
+    def write_last(self, data: bytes) -> None:
+        """Writes what nothing follows in this turn, so that there is no use in holding it."""
+        self._held.append(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hands on what is held; a connection lost meanwhile takes it with it."""
+        held, self._held, self._size = self._held, [], 0
+        if held and not self.is_closing():
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Cycle:
+    """One request and its response. The pieces of the request's body wait here until they are received.
+
+    keep_alive: whether the connection is of use afterwards. on_response: told when the last of the response is on its way.
+    """
+
+    disconnected = False
+    response_started = False
+    response_complete = False
+    _size = 0  # of the pieces, in bytes
+    _came_whole = False
+    _news = False  # whether there is anything to receive
+    _notice: asyncio.Event | None = None  # for whoever had to wait for some
+    _bidden = False  # whether the client was told, if it wants to be, to go on
+    _left: int | None = 0  # bytes of the response's body to come, None where they come in chunks
+
+    def __init__(
+        self, scope: Scope, transport: GatheringTransport, flow: FlowControl, on_response: Callable[[], None], *, keep_alive: bool
+    ) -> None:
+        self.keep_alive = keep_alive
+        self._scope = scope
+        self._transport = transport
+        self._flow = flow
+        self._on_response = on_response
+        self._pieces: list[bytes] = []
+
+    async def run(self, app: App, tasks: set[asyncio.Task[None]]) -> None:
+        """Has the application answer. tasks: those under way, of which this is one."""
+        try:
+            await app(self._scope, self.receive, self.send)
+            if not (self.response_complete or self.disconnected):
+                raise RuntimeError("the application ended before its response did")
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the connection needs its end
+            _log.error("Exception in ASGI application\n", exc_info=error)
+            await self._fail()
+        finally:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.discard(task)  # here, since a callback of the task costs a turn of the loop
+
+    async def _fail(self) -> None:
+        if self.response_started:
+            self._transport.close()
+            return
+        self.keep_alive = False
+        await self.send({"type": "http.response.start", "status": 500, "headers": _FAULT})
+        await self.send({"type": "http.response.body", "body": b"Internal Server Error"})
+
+    # ---- the request
+
+    def add(self, piece: bytes) -> None:
+        """A piece of the body has come."""
+        if self.response_complete:
+            return
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > HIGH_WATER_LIMIT:
+            self._flow.pause_reading()
+        self._tell()
+
+    def end(self) -> None:
+        """The body is whole."""
+        self._came_whole = True
+        self._tell()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.disconnected = not self.response_complete
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news = True
+        if self._notice is not None:
+            self._notice.set()
+
+    async def receive(self) -> Message:
+        if not (self.disconnected or self.response_complete):
+            self._flow.resume_reading()
+            if not self._news:
+                await self._some_news()
+            self._news = False
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        return {"type": "http.request", "body": pieces[0] if len(pieces) == 1 else b"".join(pieces), "more_body": not self._came_whole}
+
+    async def _some_news(self) -> None:
+        if not (self._bidden or self._came_whole or self.response_started):
+            self._bidden = True
+            if any([name == b"expect" and value.lower() == b"100-continue" for name, value in self._scope["headers"]]):
+                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # whose body comes unbidden needs none (RFC 9110 section 10.1.1)
+        if self._notice is None:
+            self._notice = asyncio.Event()
+        self._notice.clear()
+        await self._notice.wait()
+
+    # ---- the response
+
+    async def send(self, message: Message) -> None:
+        """Raises `RuntimeError` for what is no response, or one that no client could tell from another."""
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        kind = message["type"]
+        if kind == "http.response.start" and not self.response_started:
+            self._begin(message["status"], message.get("headers", ()))
+        elif kind == "http.response.body" and self.response_started and not self.response_complete:
+            self._go_on(message.get("body", b""), more=message.get("more_body", False))
+        else:
+            raise RuntimeError(f"the ASGI message {kind!r} is not due")
+
+    def _begin(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
+        """fields: names in lower case, as ASGI wants them; none about the connection or the coding in which a body is transferred."""
+        lines = [*map(b": ".join, fields), b""]
+        together = b"".join(lines)
+        if b"\r" in together or b"\n" in together:
+            raise RuntimeError("a header field has a line break in it")
+        self.response_started = True
+        head = STATUS_LINE[status] + b"\r\n".join(lines) + (b"" if self.keep_alive else b"connection: close\r\n")
+        length = head.find(_LENGTH)
+        if length >= 0:
+            length += len(_LENGTH)
+            self._left = int(head[length : head.index(b"\r", length)])
+        elif self._scope["method"] != "HEAD" and status not in (204, 304):
+            self._left = None
+            head += b"transfer-encoding: chunked\r\n"
+        self._transport.write(head + b"\r\n")
+
+    def _go_on(self, body: bytes, *, more: bool) -> None:
+        if self._scope["method"] == "HEAD":
+            body, self._left = b"", 0
+        elif self._left is None:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
+        else:
+            self._left -= len(body)
+            if self._left < 0 or (self._left and not more):
+                raise RuntimeError("a response is not as long as its content-length")
+        if more:
+            self._transport.write(body)
+            return
+        self.response_complete = True
+        if self._notice is not None:
+            self._notice.set()
+        self._transport.write_last(body)
+        if not self.keep_alive:
+            self._transport.close()
+        self._on_response()

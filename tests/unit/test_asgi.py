@@ -1,0 +1,391 @@
+"""How a request is received and its response leaves: in the bytes, and with the refusals, that uvicorn has for them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from proxy.asgi import App, Cycle, GatheringTransport, Message, Receive, Scope, Send
+
+
+class Transport:
+    """Keeps what is written to it; as uvloop's, it raises when it is written to after its end."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+        self.reading = True
+        self.responses = 0
+
+    def write(self, data: bytes) -> None:
+        if self.closed:
+            raise RuntimeError("the handler is closed")
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def ended(self) -> None:
+        self.responses += 1
+
+
+def gathering(transport: Transport) -> GatheringTransport:
+    return GatheringTransport(transport, asyncio.get_running_loop())  # type: ignore[arg-type]
+
+
+Made = tuple[Any, Transport, FlowControl]
+
+
+def made(kind: type[Any], method: str = "POST", fields: list[tuple[bytes, bytes]] | None = None, *, keep_alive: bool = True) -> Made:
+    """A cycle of Lastcall's or of uvicorn's own, with what it writes to."""
+    transport, log = Transport(), logging.getLogger("unheard")
+    flow = FlowControl(transport)  # type: ignore[arg-type]
+    scope: Any = {"method": method, "headers": fields or []}
+    expects = (b"expect", b"100-continue") in scope["headers"]
+    if kind is Cycle:
+        return Cycle(scope, gathering(transport), flow, transport.ended, keep_alive=keep_alive), transport, flow
+    event = asyncio.Event()
+    cycle = RequestResponseCycle(
+        scope,
+        transport,  # type: ignore[arg-type]
+        flow,
+        log,
+        log,
+        False,
+        [],
+        event,
+        expects,
+        keep_alive,
+        transport.ended,
+    )
+    return cycle, transport, flow
+
+
+async def outcome(kind: type[Any], messages: list[Message], method: str, *, keep_alive: bool) -> tuple[object, ...]:
+    """What comes of sending these."""
+    cycle, transport, _ = made(kind, method, keep_alive=keep_alive)
+    try:
+        for message in messages:
+            await cycle.send(dict(message))
+        failed = False
+    except (RuntimeError, ValueError):
+        failed = True
+    await asyncio.sleep(0)
+    return failed, b"".join(transport.written), cycle.response_started, cycle.response_complete, transport.closed, transport.responses
+
+
+# ---- writes
+
+
+async def test_what_is_written_in_one_turn_leaves_in_one() -> None:
+    """In order, and not before the turn is over."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    gathered.write(b"b")
+    assert transport.written == []
+    await asyncio.sleep(0)
+
+    assert transport.written == [b"ab"]
+
+
+async def test_much_is_not_held() -> None:
+    """So that the transport can say when it is full."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a" * 70_000)
+
+    assert transport.written == [b"a" * 70_000]
+
+
+async def test_closing_takes_nothing_along() -> None:
+    """What was written before leaves before."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    gathered.close()
+
+    assert (transport.written, transport.closed) == ([b"a"], True)
+
+
+async def test_what_is_held_when_the_connection_is_lost_is_let_go() -> None:
+    """Quietly: the peer has left, which is no fault of anybody's."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    transport.closed = True
+    gathered.flush()
+    gathered.write(b"b" * 70_000)
+    gathered.close()
+
+    assert transport.written == []
+
+
+async def test_the_last_is_not_held() -> None:
+    """It goes out at once, and with it what was held."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    gathered.write_last(b"b")
+
+    assert transport.written == [b"ab"]
+    await asyncio.sleep(0)
+    assert transport.written == [b"ab"]
+
+
+# ---- the response
+
+PLAIN = [(b"content-type", b"application/json"), (b"x-a", "\u00e9\t~".encode("latin-1"))]
+WHOLE = [*PLAIN, (b"content-length", b"4")]
+
+
+def start(status: int, fields: list[tuple[bytes, bytes]]) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": fields}
+
+
+def body(data: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+@pytest.mark.parametrize("status", [200, 204, 304, 599])
+@pytest.mark.parametrize(
+    "fields", [[], PLAIN, WHOLE, [*WHOLE, (b"content-length", b"5")], [*PLAIN, (b"content-length", b"0")], [*PLAIN, *PLAIN]]
+)
+@pytest.mark.parametrize("pieces", [[b"four"], [b""], [b"f", b"", b"our"], [b"four", b""], [b"fiver"], [b"for"]])
+async def test_a_response_leaves_as_uvicorn_would_send_it(
+    pieces: list[bytes], fields: list[tuple[bytes, bytes]], status: int, method: str, keep_alive: bool
+) -> None:
+    """Byte for byte; one that is not as long as it says is refused, and is no complete response."""
+    messages = [start(status, fields), *[body(piece, more=True) for piece in pieces[:-1]], body(pieces[-1])]
+    expected = await outcome(RequestResponseCycle, messages, method, keep_alive=keep_alive)
+    got = await outcome(Cycle, messages, method, keep_alive=keep_alive)
+    if expected[0]:  # how much of it had left is no matter: the connection is closed next
+        assert got[0]
+        assert not got[3]
+    else:
+        assert got == expected
+
+
+@pytest.mark.parametrize("value", [b"1\r\nset-cookie: b", b"1\n2", b"1\r2", b"1\r\n", b"\n"])
+async def test_a_field_with_a_line_break_is_not_sent(value: bytes) -> None:
+    """It would be two."""
+    cycle, transport, _ = made(Cycle)
+    with pytest.raises(RuntimeError, match="line break"):
+        await cycle.send(start(200, [*WHOLE, (b"x-a", value)]))
+    await asyncio.sleep(0)
+
+    assert transport.written == []
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[body(b"")], [start(200, []), start(200, [])], [start(200, []), body(b""), body(b"")], [start(200, []), body(b""), start(200, [])]],
+)
+async def test_a_message_that_is_not_due_is_refused(messages: list[Message]) -> None:
+    """As by uvicorn: it is the application's fault."""
+    for kind in (Cycle, RequestResponseCycle):
+        assert (await outcome(kind, messages, "POST", keep_alive=True))[0]
+
+
+async def test_a_client_that_is_slow_holds_the_response_up() -> None:
+    """So that an answer is not read faster than it is taken; one that has left holds nothing up."""
+    cycle, transport, flow = made(Cycle)
+    flow.pause_writing()
+    sending = asyncio.create_task(cycle.send(start(200, WHOLE)))
+    await asyncio.sleep(0.01)
+    assert not sending.done()
+    flow.resume_writing()
+    await sending
+    flow.pause_writing()
+    cycle.lose()
+    await cycle.send(body(b"four"))
+
+    assert b"".join(transport.written).endswith(b"\r\n\r\n")
+    assert not cycle.response_complete
+
+
+# ---- the request
+
+
+async def test_a_body_is_received_as_it_came() -> None:
+    """What came since the last time, and whether there is more."""
+    cycle, _, _ = made(Cycle)
+    cycle.add(piece := b"a" * 100)
+    message = await cycle.receive()
+    assert message == {"type": "http.request", "body": piece, "more_body": True}
+    assert message["body"] is piece
+    cycle.add(b"b")
+    cycle.add(b"c")
+    cycle.end()
+    assert await cycle.receive() == {"type": "http.request", "body": b"bc", "more_body": False}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("kind", [Cycle, RequestResponseCycle])
+async def test_the_end_is_a_disconnect(kind: type[Any], waits: bool) -> None:
+    """That of the connection, and that of the response; whoever waits for it is told, and who asks later as well."""
+    for lost in (True, False):
+        cycle, _, _ = made(kind)
+        await received_whole(cycle)
+        waiting = [asyncio.create_task(cycle.receive()) for _ in range(2 * waits)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        if lost:
+            lose(cycle)
+        else:
+            await cycle.send(start(200, WHOLE))
+            await cycle.send(body(b"four"))
+        async with asyncio.timeout(5):
+            assert [await task for task in waiting] == [{"type": "http.disconnect"}] * len(waiting)
+            assert await cycle.receive() == {"type": "http.disconnect"}
+
+
+async def received_whole(cycle: Any) -> None:
+    if isinstance(cycle, Cycle):
+        cycle.end()
+    else:
+        cycle.more_body = False
+        cycle.message_event.set()
+    assert await cycle.receive() == {"type": "http.request", "body": b"", "more_body": False}
+
+
+def lose(cycle: Any) -> None:
+    if isinstance(cycle, Cycle):
+        cycle.lose()
+    else:
+        cycle.disconnected = True
+        cycle.message_event.set()
+
+
+async def test_a_body_that_is_not_taken_is_not_read_on() -> None:
+    """At most some 64 KiB of it wait; taking them lets the rest come."""
+    cycle, transport, _ = made(Cycle)
+    cycle.add(b"a" * 60_000)
+    assert transport.reading
+    cycle.add(b"a" * 6_000)
+    assert not transport.reading
+    assert len((await cycle.receive())["body"]) == 66_000
+    cycle.add(b"b")
+    await cycle.receive()
+    assert transport.reading
+
+
+@pytest.mark.parametrize("value", [b"100-continue", b"100-Continue"])
+async def test_who_waits_to_be_told_is_told_once_to_send_its_body(value: bytes) -> None:
+    """As soon as somebody wants the body, and not in the middle of a response."""
+    cycle, transport, _ = made(Cycle, fields=[(b"expect", value)])
+    receiving = asyncio.create_task(cycle.receive())
+    await asyncio.sleep(0.01)
+    assert transport.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+    cycle.add(b"a")
+    await receiving
+    receiving = asyncio.create_task(cycle.receive())
+    await asyncio.sleep(0.01)
+    cycle.end()
+    await receiving
+
+    assert len(transport.written) == 1
+
+
+@pytest.mark.parametrize("fields", [[], [(b"expect", b"x")], [(b"x-expect", b"100-continue")]])
+async def test_others_are_told_nothing(fields: list[tuple[bytes, bytes]]) -> None:
+    """Most clients send their bodies unbidden."""
+    cycle, transport, _ = made(Cycle, fields=fields)
+    receiving = asyncio.create_task(cycle.receive())
+    await asyncio.sleep(0.01)
+    cycle.end()
+    await receiving
+
+    assert transport.written == []
+
+
+async def test_who_has_sent_its_body_is_not_told_to() -> None:
+    """Nor is one who has had the beginning of a response."""
+    expecting = [(b"expect", b"100-continue")]
+    sent, transport, _ = made(Cycle, fields=expecting)
+    sent.end()
+    await sent.receive()
+    watching = asyncio.create_task(sent.receive())
+    answered, other, _ = made(Cycle, fields=expecting)
+    await answered.send(start(200, []))
+    receiving = asyncio.create_task(answered.receive())
+    await asyncio.sleep(0.01)
+    for task in (watching, receiving):
+        task.cancel()
+
+    assert transport.written == []
+    assert b"100 Continue" not in b"".join(other.written)
+
+
+# ---- the application
+
+
+async def ran(app: App, cycle: Cycle) -> None:
+    tasks: set[asyncio.Task[None]] = set()
+    task = asyncio.create_task(cycle.run(app, tasks))
+    tasks.add(task)
+    await task
+    assert tasks == set()
+
+
+async def raising(_: Scope, __: Receive, ___: Send) -> None:
+    raise ZeroDivisionError
+
+
+async def silent(_: Scope, __: Receive, ___: Send) -> None:
+    return
+
+
+def begun(then: Callable[[], None]) -> App:
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await send(start(200, []))
+        then()
+
+    return app
+
+
+@pytest.mark.parametrize("app", [raising, silent])
+async def test_an_application_that_does_not_answer_has_failed(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    """The client is told with a status, and the log why."""
+    cycle, transport, _ = made(Cycle)
+    await ran(app, cycle)
+
+    assert b"".join(transport.written).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert b"connection: close" in b"".join(transport.written)
+    assert transport.closed
+    assert "Exception in ASGI application" in caplog.text
+
+
+@pytest.mark.parametrize("then", [lambda: None, lambda: 1 / 0])
+async def test_a_response_that_breaks_off_ends_the_connection(then: Callable[[], None]) -> None:
+    """Nothing else tells the client that it is not whole."""
+    cycle, transport, _ = made(Cycle)
+    await ran(begun(then), cycle)
+
+    assert transport.closed
+    assert not b"".join(transport.written).endswith(b"0\r\n\r\n")
+
+
+async def test_nobody_is_answered_who_has_left(caplog: pytest.LogCaptureFixture) -> None:
+    """Which is no fault of the application's."""
+    cycle, transport, _ = made(Cycle)
+    cycle.lose()
+    await ran(silent, cycle)
+
+    assert transport.written == []
+    assert caplog.text == ""
