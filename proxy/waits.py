@@ -99,25 +99,26 @@ class Limit:
 class Turns:
     """So many at once, and the others one after the other. most: how many."""
 
-    __slots__ = ("_free", "_waiting")
+    __slots__ = ("_ahead", "_free", "_waiting")
 
     def __init__(self, most: int) -> None:
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._ahead: deque[asyncio.Future[None]] = deque()
 
     def take_free(self) -> bool:
         """Takes a turn if there is one for which nobody waits; whether there was."""
-        if not self._free or self._waiting:
+        if not self._free:
             return False
         self._free -= 1
         return True
 
-    async def take(self) -> None:
-        """Returns when it is the caller's turn, which lasts until it calls `give`."""
+    async def take(self, *, ahead: bool = False) -> None:
+        """Returns when it is the caller's turn, which lasts until it calls `give`. ahead: before all that wait without it."""
         if self.take_free():
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        (self._ahead if ahead else self._waiting).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -127,8 +128,8 @@ class Turns:
 
     def give(self) -> None:
         """A turn is over: the next one's."""
-        while self._waiting:
-            turn = self._waiting.popleft()
+        while waiting := self._ahead or self._waiting:
+            turn = waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return

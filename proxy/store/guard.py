@@ -161,7 +161,8 @@ class GuardedStore:
             return await self._call(
                 lambda: self._store.commit(
                     session, record=record, version=version, settlements=settlements, links=links, ttl=ttl, listing=listing
-                )
+                ),
+                ahead=True,  # a crowd may be waiting to begin, and what ends makes room for it
             )
         except (StoreUnavailable, asyncio.CancelledError):
             if settlements:
@@ -194,10 +195,10 @@ class GuardedStore:
             self._next_try.cancel()
         await self._store.close()
 
-    async def _call(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+    async def _call(self, call: Callable[[], Awaitable[_Answer]], *, ahead: bool = False) -> _Answer:
         turns, breaker = self._turns, self._breaker
         if not turns.take_free():
-            await turns.take()
+            await turns.take(ahead=ahead)
         try:
             probe = breaker.cause is not None  # after the wait: the store may have gone away meanwhile
             if probe and not breaker.begin_probe():

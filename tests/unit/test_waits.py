@@ -290,3 +290,21 @@ async def test_a_turn_that_nobody_takes_is_the_next_ones() -> None:
     await asyncio.wait_for(last, 5)
     turns.give()
     await asyncio.wait_for(turns.take(), 5)
+
+
+async def test_whoever_goes_ahead_waits_for_those_alone_that_go_ahead_too() -> None:
+    """Among themselves who came first is first."""
+    turns, order = Turns(1), list[str]()
+    await turns.take()
+
+    async def take(name: str, *, ahead: bool) -> None:
+        await turns.take(ahead=ahead)
+        order.append(name)
+        turns.give()
+
+    waiting = [asyncio.create_task(take(name, ahead=name[0] == "a")) for name in ("b1", "a1", "b2", "a2")]
+    await asyncio.sleep(0)
+    turns.give()
+    await asyncio.gather(*waiting)
+
+    assert order == ["a1", "a2", "b1", "b2"]
