@@ -45,6 +45,7 @@ class Forwarder:
         self._sent: object = None
         self.cut = False
         self._watch = watch
+        self._first = watch is not None and watch.first
         self._waiting: list[bytes] = []
         self._said: list[str] = []
         self._unsaid: list[str] = []
@@ -75,22 +76,30 @@ class Forwarder:
     async def take(self, chunk: bytes) -> None:
         """Passes on what a chunk completes."""
         events = self._splitter.feed(chunk)
-        if self._looks(events):
+        if not events:
+            return
+        came = events[0] if len(events) == 1 else b"".join(events)
+        ends = came.find(self._dialect.terminator) >= 0
+        if self._looks(came, ends=ends):
             for event in events:
                 await self._look_first(event)
                 if self.cut:
                     return
-        elif events:
-            await self._pass_on(events)
+            return
+        if self._strip:
+            came = b"".join([self._dialect.without_usage(event) for event in events])
+        if ends:
+            self._follow(events)
+            self._announce_end()
+        await self._let_go(came)
+        if not ends:
+            self._follow(events)
 
-    def _looks(self, events: list[bytes]) -> bool:
+    def _looks(self, came: bytes, *, ends: bool) -> bool:
         """Whether these events must be looked at before they go out."""
-        if self._armed or self.holding:
+        if self._first or self._armed or self.holding or (ends and self._watch is not None):
             return True
-        out = events[0] if len(events) == 1 else b"".join(events)
-        if self._watch is not None and (self._watch.first or self._dialect.terminator in out):
-            return True
-        coming = out.count(b'"name"')
+        coming = came.count(b'"name"')
         return bool(coming or self.reader.begun) and runaway(self._policy, self.reader.begun, coming=coming)
 
     async def finish(self) -> None:
@@ -105,20 +114,9 @@ class Forwarder:
             else:
                 await self._release(b"")
 
-    async def _pass_on(self, events: list[bytes]) -> None:
-        shown = [self._dialect.without_usage(event) for event in events] if self._strip else events
-        out = shown[0] if len(shown) == 1 else b"".join(shown)
-        ends = self._dialect.terminator in out
-        if ends:
-            self._follow(events)
-            self._announce_end()
-        await self._let_go(out)
-        if not ends:
-            self._follow(events)
-
     async def _let_go(self, out: bytes) -> None:
         if out:
-            self.spoke = self.spoke or b"data:" in out
+            self.spoke = self.spoke or out.find(b"data:") >= 0
             await self._write(out)
 
     def _announce_end(self) -> None:
@@ -127,10 +125,11 @@ class Forwarder:
             self._ending(answer)
 
     def _follow(self, events: list[bytes]) -> None:
+        reader = self.reader
         for event in events:
-            self.reader.feed(event)
-            if self.reader.said:
-                self._said.append(self.reader.said)
+            reader.feed(event)
+            if reader.said:
+                self._said.append(reader.said)
                 self._listen()
 
     def _listen(self) -> None:
@@ -138,8 +137,7 @@ class Forwarder:
         if self._watch is None or self.reader.begun or not self.reader.said:
             return
         self._watch.take(self.reader.said)
-        if self._watch.endless and not self.cut:
-            self.cut = True
+        self.cut = self.cut or self._watch.endless
 
     async def _look_first(self, event: bytes) -> None:
         begun = self.reader.begun

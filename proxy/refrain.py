@@ -8,6 +8,7 @@ holds, since people do ask for a word a hundred times. Numbers: detectors of gem
 PASSAGE = 200  # characters of the longest passage
 _KEY = 16  # characters that must be those of a passage before
 _STEP = 16  # characters between two looks, so that it does not matter how a text is cut into pieces
+_SEEN = PASSAGE + _KEY + _STEP  # characters that a look goes back over
 _TIMES = 20  # repetitions of a short passage
 _LONG = (12, 400)  # repetitions of a longer one, and characters of them together
 _BLANK = 2_000  # characters of something without letters
@@ -36,6 +37,7 @@ class Refrain:
         self.times = 0
         self._asked = asked.lower()
         self._at = 0
+        self._unread = ""
         self._tail = ""
         self._head = ""
         self._fence = ""
@@ -44,6 +46,10 @@ class Refrain:
 
     def feed(self, text: str) -> bool:
         """Takes what was written next; whether the text repeats itself."""
+        self._unread += text
+        if len(self._unread) < _STEP - self._at % _STEP:  # no look is due: most streams come in words
+            return self.reached
+        text, self._unread = self._unread, ""
         for line in text.splitlines(keepends=True) if "\n" in text else (text,):
             if self.reached:
                 break
@@ -55,16 +61,21 @@ class Refrain:
         return self.reached
 
     def _add(self, text: str) -> None:
-        while text and not self.reached:
-            room = _STEP - self._at % _STEP
-            piece, text = text[:room], text[room:]
-            self._at += len(piece)
-            if self._fence:
-                continue
-            self._tail = (self._tail + piece)[-PASSAGE - _KEY - _STEP :]
-            self._stretch += len(piece) if self._period else 0
-            if self._at % _STEP == 0:
-                self._look()
+        due = _STEP - self._at % _STEP
+        self._at += len(text)
+        if self._fence:
+            return
+        text, due = self._tail + text, len(self._tail) + due
+        for end in range(due, len(text) + 1, _STEP):
+            start = end - _SEEN if end > _SEEN else 0
+            # A search for the first is quicker than one for the last, and nearly always there is neither.
+            if end > _KEY and text.find(text[end - _KEY : end], start, end - 1) >= 0:
+                self._look(text[start:end], self._at - len(text) + end)
+                if self.reached:
+                    return
+            else:
+                self._period = self._stretch = 0
+        self._tail = text[-_SEEN:]
 
     def _end_line(self) -> None:
         head, self._head = self._head.lstrip(" \t"), ""
@@ -77,18 +88,18 @@ class Refrain:
             return
         self._tail, self._period, self._stretch = "", 0, 0
 
-    def _look(self) -> None:
-        """Whether the newest characters are those of a passage before, and for how long that has been so."""
-        tail = self._tail
-        before = tail.rfind(tail[-_KEY:], 0, len(tail) - 1) if len(tail) > _KEY else -1
-        period = len(tail) - _KEY - before if before >= 0 else 0
-        if not 0 < period <= PASSAGE:
+    def _look(self, tail: str, at: int) -> None:
+        """The newest characters stand before them too: as a passage, and for how long has that been so? at: where in the text it ends."""
+        period = len(tail) - _KEY - tail.rfind(tail[-_KEY:], 0, len(tail) - 1)
+        if period > PASSAGE:
             self._period = self._stretch = 0
             return
-        if period != self._period:
+        if period == self._period:
+            self._stretch += _STEP
+        else:
             self._period, self._stretch = period, _same_end(tail, period)
         if self._stretch >= self._enough(tail[-period:]):
-            self.reached, self.start = True, self._at - self._stretch
+            self.reached, self.start = True, at - self._stretch
             self.passage, self.times = tail[-period:], self._stretch // period
 
     def _enough(self, passage: str) -> int:
@@ -104,6 +115,9 @@ class Refrain:
 
 
 def _same_end(text: str, period: int) -> int:
-    """How many characters at the end of a text are those of a period before, that period included."""
-    same = next((at for at in range(1, len(text) - period + 1) if text[-at] != text[-at - period]), len(text) - period + 1) - 1
-    return same + period
+    """How many characters at the end of a text, whose key is, are those of a period before; that period included."""
+    newer, older = text[period:-_KEY][::-1], text[: -_KEY - period][::-1]
+    for same, (one, before) in enumerate(zip(newer, older, strict=True), _KEY):
+        if one != before:
+            return same + period
+    return len(text)

@@ -11,6 +11,7 @@ class Watch:
     """
 
     def __init__(self, scanner: Scanner | None, refrain: Refrain | None) -> None:
+        self.endless = False
         self._scanner = scanner
         self._refrain = refrain
 
@@ -27,16 +28,12 @@ class Watch:
     def spoiled(self) -> bool:
         return self._scanner is not None and self._scanner.cut
 
-    @property
-    def endless(self) -> bool:
-        return self._refrain is not None and self._refrain.reached
-
     def take(self, text: str) -> None:
         """Reads what was written next."""
         if self._scanner is not None:
             self._scanner.feed(text)
         if self._refrain is not None:
-            self._refrain.feed(text)
+            self.endless = self._refrain.feed(text)
 
     def finish(self) -> None:
         """The text is whole: what waits is decided."""

@@ -2,15 +2,53 @@
 
 import re
 
+from msgspec import Struct
+from msgspec.json import Decoder
+
 from proxy.dialects import sse
-from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, Body, WireChoice, WireMessage, only_thought, usage_in
+from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, WireChoice, only_thought, usage_in
 from proxy.dialects.chat_calls import CALLS, FUNCTION, CallMerger, WireCall
-from proxy.dialects.raw_json import UNREADABLE, present, read, text, whole
+from proxy.dialects.raw_json import UNREADABLE, Count, present, read, text, whole
 from proxy.models import Answer, Choice, Usage
 
 DONE = b"[DONE]"
 # A quote inside a string is escaped, so this can only be a member.
 _NULL_USAGE = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,?')
+
+
+# A chunk as the standard has it, but for the one with the usage: read at once, in a third of the time that it takes to ask of each value
+# what it is. What is `None` here must be null or missing.
+
+
+class _UsualDelta(Struct, gc=False):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[WireCall] | None = None
+    function_call: None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    audio: None = None
+    images: None = None
+
+
+class _UsualChoice(Struct, gc=False):
+    delta: _UsualDelta
+    index: Count | None = None
+    finish_reason: str | None = None
+    usage: None = None
+
+
+class _UsualChunk(Struct, gc=False):
+    choices: list[_UsualChoice]
+    id: str | None = None
+    model: str | None = None
+    created: Count | None = None
+    usage: None = None
+    error: None = None
+    x_groq: None = None
+
+
+_USUAL = Decoder(_UsualChunk)
 
 
 class _ChoiceReader:
@@ -24,15 +62,18 @@ class _ChoiceReader:
         self._legacy = CallMerger(begun)
         self.finish: str | None = None
 
-    def add(self, delta: WireMessage, said: str, calls: list[WireCall]) -> None:
+    def add(self, said: str, thought: str, calls: list[WireCall] | None) -> None:
+        """What a chunk adds; see `note` for what few have."""
         self._texts.append(said)
-        if thought := delta.thought():
+        if thought:
             self._thoughts.append(thought)
-        self._shows = self._shows or delta.shows()
-        for call in calls:
+        for call in calls or ():
             self._calls.add(call)
-        if present(delta.function_call):
-            self._legacy.add(WireCall(function=FUNCTION.one(delta.function_call)))
+
+    def note(self, function_call: bytes, *, shows: bool) -> None:
+        self._shows = self._shows or shows
+        if present(function_call):
+            self._legacy.add(WireCall(function=FUNCTION.one(function_call)))
 
     def choice(self) -> Choice:
         calls = self._calls.calls() + self._legacy.calls()
@@ -89,11 +130,36 @@ class ChatReader:
             self._done = True
             return True
         try:
+            chunk = _USUAL.decode(data)
+        except UNREADABLE:
+            return self._read_any(data)
+        if self._id is None or self._model is None or self._created is None:
+            self._read_head(chunk.id, chunk.model, chunk.created)
+        finished = False
+        for position, wire in enumerate(chunk.choices):
+            index, finish, delta = position if wire.index is None else wire.index, wire.finish_reason, wire.delta
+            choice = self._choice_at(index)
+            if finish:
+                finished = True
+                self._finish(choice, finish)
+            said = delta.content or ""
+            if delta.refusal:
+                said += delta.refusal
+            choice.add(said, delta.reasoning_content or delta.reasoning or "", delta.tool_calls)
+            if delta.tool_calls:
+                self._calls_seen = True
+            if index == 0:
+                self.said += said
+        return finished
+
+    def _read_any(self, data: bytes) -> bool:
+        """The same of a chunk that holds more, or some value of which is another than the standard has it."""
+        try:
             chunk = read(BODY, data)
         except UNREADABLE:
             return False
         self._error = self._error or present(chunk.error)
-        self._read_head(chunk)
+        self._read_head(text(chunk.id), text(chunk.model), whole(chunk.created))
         choices = CHOICES.many(chunk.choices)
         usage = usage_in(chunk, choices)
         self._usage = usage or self._usage
@@ -103,25 +169,32 @@ class ChatReader:
             finished = finished or bool(text(choice.finish_reason))
         return finished or (usage is not None and not spoke)
 
-    def _read_head(self, chunk: Body) -> None:
-        self._id = self._id or text(chunk.id)
-        self._model = self._model or text(chunk.model)
-        self._created = self._created or whole(chunk.created)
+    def _read_head(self, id: str | None, model: str | None, created: int | None) -> None:
+        self._id = self._id or id or None
+        self._model = self._model or model or None
+        self._created = self._created or created
+
+    def _choice_at(self, index: int) -> _ChoiceReader:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = _ChoiceReader(self.begun)
+        return choice
+
+    def _finish(self, choice: _ChoiceReader, finish: str | None) -> None:
+        choice.finish = choice.finish or finish
+        self._error = self._error or finish == "error"
 
     def _read_choice(self, wire: WireChoice, position: int) -> bool:
         """Adds what a chunk says in one choice; whether that is text."""
         index = whole(wire.index)
         index = position if index is None else index
-        choice = self._choices.get(index)
-        if choice is None:
-            choice = self._choices[index] = _ChoiceReader(self.begun)
-        finish = text(wire.finish_reason)
-        choice.finish = choice.finish or finish
-        self._error = self._error or finish == "error"
+        choice = self._choice_at(index)
+        self._finish(choice, text(wire.finish_reason))
         delta = MESSAGE.one(wire.delta)
         calls = CALLS.many(delta.tool_calls)
         said = delta.text()
-        choice.add(delta, said, calls)
+        choice.add(said, delta.thought(), calls)
+        choice.note(delta.function_call, shows=delta.shows())
         self._calls_seen = self._calls_seen or bool(calls) or present(delta.function_call)
         if index == 0:
             self.said += said
@@ -133,7 +206,7 @@ def without_usage(event: bytes) -> bytes:
 
     Usage that comes together with a choice stays, for there the upstream would have sent it anyway.
     """
-    if b'"usage"' not in event:
+    if event.find(b'"usage"') < 0:
         return event
     data = sse.data_of(event)
     if data is None:

@@ -23,6 +23,7 @@ class Splitter:
     def __init__(self, max_event: int = 8 * 1024 * 1024) -> None:
         self._buffer = bytearray()
         self._scanned = 0
+        self._returns = False  # a CR came: then lines may end in three ways, which takes ten times as long to look for
         self._max_event = max_event
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -30,6 +31,7 @@ class Splitter:
         if not self._buffer and _is_one(data):
             return [data]
         self._buffer += data
+        self._returns = self._returns or data.find(b"\r") >= 0
         events: list[bytes] = []
         start = 0
         while (end := self._end_of_event(start)) is not None:
@@ -50,24 +52,32 @@ class Splitter:
         return rest
 
     def _end_of_event(self, start: int) -> int | None:
+        # Only the first event can have been scanned before; `_scanned` is behind every later one.
+        unseen = max(start, self._scanned - _LONGEST_MATCH)
+        if not self._returns:
+            if self._buffer[start : start + 1] == b"\n":
+                return start + 1
+            last_line = self._buffer.find(b"\n\n", unseen)
+            return last_line + 2 if last_line >= 0 else None
         blank = _BLANK_LINE.match(self._buffer, start)
         if blank:
             return blank.end()
-        # Only the first event can have been scanned before; `_scanned` is behind every later one.
-        last = _LAST_LINE.search(self._buffer, max(start, self._scanned - _LONGEST_MATCH))
+        last = _LAST_LINE.search(self._buffer, unseen)
         return last.end() if last else None
 
 
 def _is_one(data: bytes) -> bool:
     """Whether bytes are exactly one event, as most servers send them."""
-    return data.endswith(b"\n\n") and data.find(b"\n\n") == len(data) - 2 > 0 and b"\r" not in data and not data.startswith(b"\n")
+    return data[-2:] == b"\n\n" and data.find(b"\n\n") == len(data) - 2 > 0 and data.find(b"\r") < 0 and data[:1] != b"\n"
 
 
 def data_of(event: bytes) -> bytes | None:
     """The event's data, its lines joined by LF; None when it has none (a comment, a bare `event:` or `retry:`)."""
-    start = event.find(b"\n") + 1 if event.startswith(b"event:") else 0
-    if event.startswith(b"data:", start) and event.find(b"\n", start) == len(event) - 2 and event.endswith(b"\n\n") and b"\r" not in event:
-        return event[start + 6 : -2] if event[start + 5 : start + 6] == b" " else event[start + 5 : -2]
+    # As nearly all servers write it: an `event:` line perhaps, and one of data. `in` takes twice as long as `find`.
+    if event[-2:] == b"\n\n" and event.find(b"\r") < 0:
+        line = event[:-2] if event[:6] != b"event:" else event[:-2].partition(b"\n")[2]
+        if line[:5] == b"data:" and line.find(b"\n") < 0:
+            return line[6:] if line[5:6] == b" " else line[5:]
     lines = [value for name, value in _fields(event) if name == b"data"]
     return b"\n".join(lines) if lines else None
 

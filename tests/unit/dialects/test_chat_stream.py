@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.dialects.chat_stream import ChatReader, without_usage
 from proxy.models import Answer, Choice, ToolCall, Usage
@@ -177,3 +179,49 @@ def test_usage_nobody_asked_for_is_hidden(sent: bytes, kept: bytes) -> None:
 def test_other_events_stay_as_they_are(sent: bytes) -> None:
     """Usage beside a choice or an error would have come anyway; text about usage is text; what cannot be read is not touched."""
     assert without_usage(sent) == sent
+
+
+COUNT = st.one_of(st.none(), st.integers(-1, 3), st.sampled_from([2.0, "3", True, 2**53 + 1, []]))
+TEXT = st.one_of(st.none(), st.sampled_from(["", "a", " ", 3, [{"type": "text", "text": "b"}]]))
+
+
+def some(**members: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with any of these members."""
+    return st.fixed_dictionaries({}, optional=members)
+
+
+FRAGMENT = some(index=COUNT, id=TEXT, function=st.one_of(st.none(), some(name=TEXT, arguments=TEXT)), custom=some(name=TEXT, input=TEXT))
+DELTA = some(
+    content=TEXT,
+    refusal=TEXT,
+    reasoning=TEXT,
+    reasoning_content=TEXT,
+    tool_calls=st.one_of(st.none(), st.lists(FRAGMENT, max_size=2)),
+    function_call=st.one_of(st.none(), some(name=TEXT, arguments=TEXT)),
+    audio=st.sampled_from([None, {}]),
+    images=st.sampled_from([None, []]),
+)
+SPENT = st.one_of(st.none(), some(prompt_tokens=COUNT, completion_tokens=COUNT))
+CHOICE = some(index=COUNT, delta=DELTA, finish_reason=st.sampled_from([None, "", "stop", "error", 1]), usage=SPENT)
+CHUNK = some(
+    id=TEXT,
+    model=TEXT,
+    created=COUNT,
+    choices=st.one_of(st.none(), st.lists(CHOICE, max_size=2)),
+    usage=SPENT,
+    error=st.sampled_from([None, {}, "no"]),
+    x_groq=some(usage=SPENT),
+)
+
+
+@given(st.lists(CHUNK, max_size=3))
+def test_usual_chunks_are_read_as_any_others(chunks: list[dict[str, Any]]) -> None:
+    """What is read at once says the same as what is asked value by value."""
+    one, other = ChatReader(), ChatReader()
+    for chunk in chunks:
+        raw = json.dumps(chunk).encode()
+        one.said = other.said = ""
+        assert one._read(raw) == other._read_any(raw)
+        assert (one.said, one.begun, one._calls_seen) == (other.said, other.begun, other._calls_seen)
+
+    assert one.answer() == other.answer()
