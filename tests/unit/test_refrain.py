@@ -83,3 +83,12 @@ def test_a_change_of_passage_begins_anew() -> None:
 def test_a_long_text_costs_no_more_than_its_length(text: str) -> None:
     """This would not return in time otherwise."""
     refrain_of(text, text[:4096])
+
+
+def test_what_stood_too_far_back_is_no_passage() -> None:
+    """It is seen, and longer than a passage may be."""
+    once = "".join(f"{number:02d}" for number in range(90)) + "a row of letters and no digit"[:28]
+    refrain = Refrain()
+
+    assert len(once) == 208
+    assert not refrain.feed(once * 30)
