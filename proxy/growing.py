@@ -47,12 +47,9 @@ class _Reading(msgspec.Struct, frozen=True):
         if new < end or not body.endswith(known[self.rest :]) or not body.startswith(memoryview(known)[:end]):
             return None
         between, comma, elements = body[end:new].partition(b",")
-        if between and between.strip(_SPACE):
-            return None
-        if not comma:
-            return b""
-        # An element must follow the comma: what stands in brackets here stood in the list there.
-        return elements if elements and not elements.isspace() else None
+        if between.strip(_SPACE) or (comma and not elements.strip(_SPACE)):
+            return None  # a comma comes next, and behind it an element: what stands in brackets here stood in the list there
+        return elements
 
 
 def _reading(request: Request, end: int, rest: int) -> _Reading:

@@ -17,7 +17,7 @@ from proxy.known_clients import CLIENTS, SAY_MORE, STRANGER, Known, is_side_requ
 from proxy.models import ToolCall
 
 _MAX_ID = 256
-_MAX_NAMED = 8192
+_MAX_NAMED = _MAX_CALLS = 8192
 _ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
 _VENDOR_SESSION = re.compile(r"x-(?!.*parent).+-session-id")
 _CLAUDE_USER = re.compile(r'(?:_session_|"session_id"\s*:\s*")([0-9a-fA-F-]{8,64})(?:"|$)')  # one name, or an object written as a string
@@ -162,16 +162,20 @@ def _session(
         return own, "x-lastcall-session"
     if path_session is not None:
         return path_session, "path"
-    names = [name.lower() for name in extra]
+    names = [name.lower() for name in extra] if extra else []
     if not headers.keys().isdisjoint(_NAME_SESSIONS):
         names += [*client.sessions, *_GENERIC]
-    value, name = _first(headers, names)
+    value, name = _first(headers, names) if names else (None, "")
     if value is not None:
         return value, name
-    for name, value in headers.items():
-        if "-session-id" in name and _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
-            return value, name
-    return _from_baggage(headers) or _from_body(hints, client) or _said_twice(headers, hints) or (None, "derived")
+    if "-session-id" in "\n".join(headers):
+        for name, value in headers.items():
+            if _VENDOR_SESSION.fullmatch(name) and len(value) >= 8 and _usable(value) is not None:
+                return value, name
+    found = _from_baggage(headers) if "baggage" in headers else None
+    if found is None and hints:
+        found = _from_body(hints, client)
+    return found or _said_twice(headers, hints) or (None, "derived")
 
 
 def _first(headers: Mapping[str, str], names: Sequence[str]) -> tuple[str | None, str]:
@@ -192,8 +196,6 @@ def _said_twice(headers: Mapping[str, str], hints: Mapping[str, str]) -> tuple[s
 
 
 def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    if "baggage" not in headers:
-        return None
     for member in headers["baggage"].split(","):
         key, _, value = member.partition("=")
         found = _usable(value.partition(";")[0].strip())
@@ -203,8 +205,6 @@ def _from_baggage(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _from_body(hints: Mapping[str, str], client: Known) -> tuple[str, str] | None:
-    if not hints:
-        return None
     for name in _BODY:
         value = _usable(hints.get(name))
         if value is not None:
@@ -266,6 +266,7 @@ class Keys:
         self._begun: dict[bytes, Hash] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
         self._named: dict[tuple[int, int, str], tuple[bytes, bytes, bytes]] = {}
+        self._calls: dict[tuple[int, int, int], bytes] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str | int) -> bytes:
         begun = self._begun.get(kind)
@@ -318,8 +319,19 @@ class Keys:
         return tied(line, [*said, seed], scope)
 
     def call(self, scope: bytes, call: ToolCall, fingerprint: int) -> bytes | None:
-        """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's."""
-        return self._key(b"call", scope, call.id, call.name, fingerprint) if call.id else None
+        """The link of one call, by id, name and arguments; None without an id, since name and arguments alone are anybody's.
+
+        Cached as `named` is: what a history is looked up by comes back in its next requests.
+        """
+        if not call.id:
+            return None
+        known = hash(scope), hash((call.id, call.name)), fingerprint
+        found = self._calls.get(known)
+        if found is None:
+            if len(self._calls) >= _MAX_CALLS:
+                del self._calls[next(iter(self._calls))]
+            found = self._calls[known] = self._key(b"call", scope, call.id, call.name, fingerprint)
+        return found
 
     def kept(self, scope: bytes, name: str) -> bytes:
         """The link of what the upstream keeps: a response, or a conversation."""
@@ -349,10 +361,13 @@ def is_random(call: ToolCall) -> bool:
     return _RANDOM.search(shown.replace(call.name, " ") if call.name else shown) is not None
 
 
-_PIECE = re.compile(r"[^\n.!?]{40,2000}")
+_LEAST = 40  # characters
+_PIECE = re.compile(r"[^\n.!?]{1,2000}")  # each once, however short: looked for at every place a long one costs its length there
 
 
 def passages(text: str, most: int) -> list[str]:
     """The longest pieces of a text that are long enough to be nobody else's, for finding a summary again where it is quoted."""
-    pieces = {" ".join(piece.split()) for piece in _PIECE.findall(text[:65_536])}
-    return sorted((piece for piece in pieces if len(piece) >= 40), key=lambda piece: (-len(piece), piece))[:most]
+    if len(text) < _LEAST:
+        return []
+    pieces = {" ".join(piece.split()) for piece in _PIECE.findall(text[:65_536]) if len(piece) >= _LEAST}
+    return sorted((piece for piece in pieces if len(piece) >= _LEAST), key=lambda piece: (-len(piece), piece))[:most]

@@ -26,13 +26,13 @@ def links_of(case: Case, keys: Keys, scope: bytes, *, named: bool) -> list[bytes
     links = [keys.chain(scope, history.seed, history.messages.line)]
     if named:
         return links
-    newest = history.messages
-    for made, fingerprints in zip(reversed(newest.made[-3:]), reversed(newest.fingerprints[-3:]), strict=True):
+    newest = zip(history.messages.made[-3:], history.messages.fingerprints[-3:], strict=True)
+    for made, fingerprints in reversed(list(newest)):
         for call, fingerprint in zip(made[:_LINKED_CALLS], fingerprints, strict=False):
             link = keys.call(scope, call, fingerprint)
-            if link is not None and len(links) <= _LINKED_CALLS:
+            if link is not None:
                 links.append(link)
-    return links
+    return links[: _LINKED_CALLS + 1]
 
 
 def passage_links(case: Case, keys: Keys, scope: bytes) -> list[bytes]:

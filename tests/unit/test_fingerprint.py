@@ -120,6 +120,17 @@ def test_reordering_ends_where_arguments_are_absurdly_deep() -> None:
     assert not same_call(beyond % '{"x":1,"y":2}', beyond % '{"y":2,"x":1}')
 
 
+@pytest.mark.parametrize("prints", [LOOSE, EXACT], ids=["loose", "exact"])
+def test_half_an_emoji_is_compared_like_other_text(prints: Fingerprints) -> None:
+    """Alone or in an argument, in a name or an id, in its escaped form or as it is."""
+    half, other = "\ud83d", "\ud83e"
+    assert same_call(f'{{"a":"{half}","b":1}}', f'{{"b":1,"a":"{json.dumps(half)[1:-1]}"}}', prints)
+    assert not same_call(f'{{"a":"{half}"}}', f'{{"a":"{other}"}}', prints)
+    assert prints.call(half, "{}") not in (prints.call(other, "{}"), prints.call("", "{}"), prints.call("?", "{}"))
+    assert prints.text("user", half) not in (prints.text("user", other), prints.text("user", "?"))
+    assert len({prints.message((ToolCall(id, "t", "{}"),)) for id in (half, other, "", None)}) == 4
+
+
 def test_fingerprints_need_the_secret() -> None:
     """Nobody without it can make two calls collide, or guess what a record holds."""
     other = Fingerprints(b"t" * 32, loose=True)

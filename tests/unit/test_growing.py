@@ -172,6 +172,23 @@ def test_a_marker_in_what_is_no_request_changes_no_complaint() -> None:
         assert outcome(lambda raw: readings.read(CHAT, raw, "me"), raw) == outcome(CHAT.parse, raw)
 
 
+MORE = '{"role": "user"}'
+
+
+@pytest.mark.parametrize("odd", [f"x, {MORE}", f" {MORE}", f"}}, {MORE}", f",, {MORE}", f", {MORE},", ", ", ",", "x"])
+def test_what_follows_must_be_further_elements(odd: str) -> None:
+    """A body that goes on in any other way is no request, and the complaint is that of one of which nothing is known."""
+    readings, known = Readings(), body(CHAT, history(CHAT, 3), {}, {"model": "m"})
+    readings.read(CHAT, known, "me")
+    end = known.rindex(b"]")
+    raw = known[:end] + odd.encode() + known[end:]
+    with pytest.raises(BadRequest) as whole:
+        CHAT.parse(raw)
+    with pytest.raises(BadRequest) as grown:
+        readings.read(CHAT, raw, "me")
+    assert str(grown.value) == str(whole.value)
+
+
 def test_another_caller_is_read_for_himself() -> None:
     """Not even by the time it takes can a caller tell what others sent."""
     counted: Any = Counted(CHAT)

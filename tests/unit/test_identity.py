@@ -389,6 +389,19 @@ def test_the_keys_of_named_sessions_are_remembered_within_bounds(monkeypatch: py
     assert keys.named("sk-a", "one") == first
 
 
+def test_the_links_of_calls_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fell out is made again, the same; tenants, ids, tools and arguments never share an entry."""
+    monkeypatch.setattr("proxy.identity._MAX_CALLS", 2)
+    keys = Keys(b"s" * 32)
+    one, two = keys.tenant("a"), keys.tenant("b")
+    call, other, renamed = ToolCall("call_1", "t", "{}"), ToolCall("call_2", "t", "{}"), ToolCall("call_1", "u", "{}")
+    first = keys.call(one, call, 7)
+    assert keys.call(one, call, 7) == first == Keys(b"s" * 32).call(one, call, 7)
+    others = [keys.call(two, call, 7), keys.call(one, call, 8), keys.call(one, other, 7), keys.call(one, renamed, 7)]
+    assert len({first, *others}) == 5
+    assert keys.call(one, call, 7) == first
+
+
 def test_a_team_is_one_tenant_whichever_of_its_keys_it_shows() -> None:
     """And no other: neither another team, nor a caller without teams whose key is its name."""
     keys = Keys(b"s" * 32)
