@@ -35,7 +35,8 @@ class Waits(Generic[Waiting]):
         if loop is not self._loop:
             self._waiting.clear()
             self._loop, self._timer = loop, None
-        self._waiting.pop(one, None)
+        if one in self._waiting:
+            del self._waiting[one]
         self._waiting[one] = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._look, loop)

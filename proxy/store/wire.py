@@ -141,12 +141,18 @@ def renew_account(session: bytes, account: Account, lease: str, expires_in: floa
 def commit_session(
     session: bytes, record: bytes | None, version: int, settlements: Sequence[Settlement], ttl: float, *, listed: bool
 ) -> Command:
-    often = min(LISTED_SECONDS, ttl / 4) if listed else 0
-    arguments: list[str | int | float] = [milliseconds(ttl), record is not None, version, SETTLED_SECONDS, _MAX_SETTLED, often, 0]
+    lasts, often = _rhythm(ttl)
+    arguments: list[str | int | float] = [lasts, record is not None, version, SETTLED_SECONDS, _MAX_SETTLED, often if listed else 0, 0]
     for call in settlements:
-        stop = _AS_BEFORE if call.stop is None else call.stop
-        arguments += (*_cost(call), call.body_bytes, "|".join(call.windows), stop, "", 0, "")
+        within, stop = "|".join(call.windows) if call.windows else "", _AS_BEFORE if call.stop is None else call.stop
+        arguments += (call.lease, call.steps, call.input_tokens, call.output_tokens, call.cost, call.body_bytes, within, stop, "", 0, "")
     return _commit(session, arguments, record or b"")
+
+
+@lru_cache
+def _rhythm(ttl: float) -> tuple[int, float]:
+    """How long a session's ledger lasts, in milliseconds, and how often the index is to hear of it, in seconds."""
+    return milliseconds(ttl), min(LISTED_SECONDS, ttl / 4)
 
 
 def commit_accounts(session: bytes, settlements: Sequence[Settlement], ttl: float) -> list[Command]:
@@ -155,7 +161,7 @@ def commit_accounts(session: bytes, settlements: Sequence[Settlement], ttl: floa
     for call in settlements:
         for account in call.accounts:
             charged.setdefault(account.key, (account, []))[1].append(call)
-    return [_commit_account(session, account, calls, ttl) for account, calls in charged.values()]
+    return [_commit_account(session, account, calls, ttl) for account, calls in charged.values()] if charged else []
 
 
 def _commit_account(session: bytes, account: Account, calls: Sequence[Settlement], ttl: float) -> Command:
@@ -171,14 +177,15 @@ def _commit_account(session: bytes, account: Account, calls: Sequence[Settlement
             if call.day not in days:
                 days.append(call.day)
             place = 4 + days.index(call.day)
-        arguments += (*_cost(call), 0, "|".join(paying.windows), _AS_BEFORE, fallen, place, call.model)
+        spent = (call.lease, call.steps, call.input_tokens, call.output_tokens, call.cost)
+        arguments += (*spent, 0, "|".join(paying.windows), _AS_BEFORE, fallen, place, call.model)
     return _commit(account.key, arguments, more_keys=tuple([_usage_key(account.key, day) for day in days]))
 
 
 def _commit(key: bytes, arguments: Sequence[str | int | float], record: bytes = b"", more_keys: tuple[bytes, ...] = ()) -> Command:
     words, ledger = _to_commit(key, more_keys)
     asked = _packed(arguments)
-    return Command(b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n" % (words, len(asked), asked, len(record), record), ledger, _COMMIT)
+    return Command(b"%b$%d\r\n%b\r\n$%d\r\n" % (words, len(asked), asked, len(record)) + record + b"\r\n", ledger, _COMMIT)
 
 
 @lru_cache(_SESSIONS)
@@ -256,10 +263,6 @@ def _call(wanted: Reservation, tag: str) -> tuple[str | int | float, ...]:
         "patient" if wanted.patient else "again" if wanted.again else "",
         wanted.beside,
     )
-
-
-def _cost(call: Settlement) -> tuple[str, int, int, int, int]:
-    return (call.lease, call.steps, call.input_tokens, call.output_tokens, call.cost)
 
 
 def _optional(limit: float | None) -> str:
@@ -417,7 +420,7 @@ def _stopped(text: str | None) -> Stopped | None:
     return Stopped(bytes.fromhex(session), reason)
 
 
-def committed(reply: list[Any]) -> tuple[Committed, bool]:
-    """The answer to `commit_session`, and whether the index is to hear of the session."""
+def committed(reply: list[Any], sent: bytes | None) -> tuple[Committed, bool]:
+    """The answer to `commit_session` of that record, and whether the index is to hear of the session."""
     conflict, version, record, unheard = reply
-    return Committed(conflict == 1, record, version), unheard == 1
+    return Committed(conflict == 1, record if conflict else sent, version), unheard == 1

@@ -135,10 +135,10 @@ class RedisStore:
         found_by = len(commands)  # what was settled stands without these
         commands += wire.commit_accounts(session, settlements, ttl)
         commands.append(wire.commit_session(session, record, version, settlements, ttl, listed=listing is not None))
-        committed, unheard = await self._ask(commands, lambda replies: wire.committed(replies[-1]), spared=found_by)
+        committed, unheard = await self._ask(commands, lambda replies: wire.committed(replies[-1], record), spared=found_by)
         if unheard and listing is not None and not new:
             await self._ask([wire.enlist(session, listing, ttl)], list, spared=1)
-        return committed if committed.conflict else Committed(False, record, committed.version)
+        return committed
 
     async def page(self, *, after: str = "", count: int = 50, tenant: str | None = None, search: str = "") -> Page:
         return await self._ask([wire.page(index.place_of(after), count, tenant, search)], lambda replies: wire.paged(replies[0]))
