@@ -9,6 +9,7 @@ from proxy.trail import answer_identity
 
 _LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
 _PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
+_MOST_STORED = 8192
 
 
 def links_of(case: Case, keys: Keys, scope: bytes, *, named: bool) -> list[bytes]:
@@ -59,3 +60,42 @@ def links_after(case: Case, keys: Keys, scope: bytes, choices: Sequence[Choice],
         ]
         links += [keys.passage(scope, piece) for piece in passages(choice.text, _PASSAGES_KEPT)]
     return links
+
+
+class Linked:
+    """To which sessions the answers lead that this process gave: until they are in the store, and for a while after, which saves a look.
+
+    lasts: for how many seconds what is in the store may be relied on.
+    """
+
+    def __init__(self, lasts: float) -> None:
+        self._lasts = lasts
+        self._under_way: dict[bytes, bytes] = {}
+        self._stored: dict[bytes, tuple[bytes, float]] = {}
+
+    def begin(self, links: Sequence[bytes], session: bytes) -> None:
+        """They are on their way to the store."""
+        for link in links:
+            self._under_way[link] = session
+
+    def end(self, links: Sequence[bytes]) -> None:
+        """They are there, or will not be."""
+        for link in links:
+            self._under_way.pop(link, None)
+
+    def stored(self, links: Sequence[bytes], session: bytes, now: float) -> None:
+        """They are there. now: epoch seconds."""
+        for link in links:
+            self._stored.pop(link, None)  # the newest stand last
+            self._stored[link] = session, now + self._lasts
+        while len(self._stored) > _MOST_STORED:
+            del self._stored[next(iter(self._stored))]
+
+    def not_yet_stored(self, links: Sequence[bytes]) -> bytes | None:
+        """The session of the first of these links that is on its way."""
+        return next((self._under_way[link] for link in links if link in self._under_way), None) if self._under_way else None
+
+    def surest(self, links: Sequence[bytes], now: float) -> bytes | None:
+        """The session that the first of a history's links leads to: the line of all its answers, or the name of the newest."""
+        session, until = self._stored.get(links[0], (None, now)) if links else (None, now)
+        return session if now < until else None

@@ -24,7 +24,7 @@ from proxy.hindsight import learn
 from proxy.identity import Identity, Keys
 from proxy.lanes import Asker, Place
 from proxy.leases import WHATEVER_COMES, Leases
-from proxy.links import links_after, links_of, passage_links
+from proxy.links import Linked, links_after, links_of, passage_links
 from proxy.models import Allowance, Answer, Choice, Request
 from proxy.pardon import pardon_of
 from proxy.policy import Canonical, Mode, Policy
@@ -125,7 +125,7 @@ class Sessions:
         self._on_failure = on_failure
         self._prints: dict[tuple[bytes, bool], tuple[Keys, Fingerprints]] = {}
         self._committing: dict[bytes, asyncio.Task[bool]] = {}
-        self._linked: dict[bytes, bytes] = {}
+        self._linked = Linked(ttl / 2)
         self._leases = Leases(store, ttl)
         self._records = Records()
         self._family = Family(ttl)
@@ -225,7 +225,9 @@ class Sessions:
         by_passage = not links
         if by_passage:
             links = passage_links(session, session.keys, session.scope)
-        found = await self._find(links) if links else None
+        found = None if by_passage else self._linked.surest(links, self._wall())
+        if found is None and links:
+            found = await self._find(links)
         if found is None:
             self._name_anew(session, tenant)
             return False
@@ -237,11 +239,8 @@ class Sessions:
         session.label = _label(session.key)
 
     async def _find(self, links: Sequence[bytes]) -> bytes | None:
-        for link in links:
-            if link in self._linked:
-                return self._linked[link]
         try:
-            return await self._store.find(links)
+            return self._linked.not_yet_stored(links) or await self._store.find(links)
         except StoreUnavailable as error:
             raise self._noted(StoreOperation.FIND, error) from None
 
@@ -365,16 +364,16 @@ class Sessions:
             return ended, _Done(self._commit(session, result, links))
         task = asyncio.create_task(self._commit(session, result, links, self._committing.get(session.key)))
         self._committing[session.key] = task
-        for link in links:
-            self._linked[link] = session.key
-        task.add_done_callback(lambda _: self._committed(session.key, task, links))
+        self._linked.begin(links, session.key)
+        task.add_done_callback(lambda _: self._committed(session, task, links))
         return ended, task
 
-    def _committed(self, key: bytes, task: "asyncio.Task[bool]", links: Sequence[bytes]) -> None:
-        if self._committing.get(key) is task:
-            del self._committing[key]
-        for link in links:
-            self._linked.pop(link, None)
+    def _committed(self, session: Session, task: "asyncio.Task[bool]", links: Sequence[bytes]) -> None:
+        if self._committing.get(session.key) is task:
+            del self._committing[session.key]
+        self._linked.end(links)
+        if not (session.named or task.cancelled() or task.exception()) and task.result():
+            self._linked.stored(links, session.key, self._wall())
 
     async def _commit(self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None" = None) -> bool:
         """Whether the store took it. before: this process's commit of the same session ahead of it, waited for after a lost race."""

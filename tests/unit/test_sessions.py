@@ -143,6 +143,52 @@ async def test_a_history_finds_the_session_that_gave_its_answers() -> None:
     assert one.label == three.label
 
 
+async def test_a_history_is_looked_for_in_the_store_unless_this_process_gave_its_answers() -> None:
+    """Not long ago: what is in the store lives for a while. Another process asks, and finds the same."""
+    world = World()
+    elsewhere = world.process()
+    one = await world.open()
+    await world.commit(one, calls(LS))
+    assert (await world.open(looping(1))).key == one.key
+    assert world.store.finds == []
+
+    assert (await world.open(looping(1), sessions=elsewhere)).key == one.key
+    world.clock.now += 1801
+    assert (await world.open(looping(1))).key == one.key
+    assert len(world.store.finds) == 2
+    world.clock.now += 3601
+    assert (await world.open(looping(1))).key != one.key
+
+
+async def test_what_the_store_did_not_take_leads_nowhere() -> None:
+    """An answer whose commit failed, as if it had never been given."""
+    world = World()
+    one = await world.open()
+    world.store.down = True
+    await world.commit(one, calls(LS))
+    world.store.down = False
+    world.clock.now += 2
+
+    assert (await world.open(looping(1))).key != one.key
+
+
+async def test_of_links_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few, where there is room for few: the others are looked for."""
+    monkeypatch.setattr("proxy.links._MOST_STORED", 2)
+    world = World()
+    sessions = [await world.open([{"role": "user", "content": f"task {number}"}]) for number in range(3)]
+    for one in sessions:
+        await world.commit(one, says("hi"))
+    for number in (2, 1, 0):
+        messages = [*one_said("hi", f"task {number}"), {"role": "user", "content": "more"}]
+        assert (await world.open(messages)).key == sessions[number].key
+        assert len(world.store.finds) == (number == 0)
+
+
+def one_said(text: str, task: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": task}, {"role": "assistant", "content": text}]
+
+
 async def test_a_text_answer_alone_links_its_history() -> None:
     """Also one too short for a passage."""
     world = World()

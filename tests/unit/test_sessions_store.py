@@ -200,7 +200,7 @@ async def test_an_answer_not_yet_in_the_store_is_waited_for() -> None:
     assert second.opened is not None
     assert second.opened.version == 1
     assert await task
-    assert world.sessions._linked == {}
+    assert world.sessions._linked._under_way == {}
     assert world.sessions._committing == {}
 
 
