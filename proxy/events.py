@@ -42,14 +42,14 @@ class UpstreamError(StrEnum):
     SERVER_ERROR = "server_error"
     REPORTED = "reported"
 
-    @classmethod
-    def of_status(cls, status: int) -> "UpstreamError | None":
-        """What an HTTP status says; None below 400."""
-        if status < 400:
-            return None
-        if status == 429:
-            return cls.RATE_LIMITED
-        return cls.CLIENT_ERROR if status < 500 else cls.SERVER_ERROR
+
+def error_of(status: int) -> UpstreamError | None:
+    """What an HTTP status says; None below 400."""
+    if status < 400:
+        return None
+    if status == 429:
+        return UpstreamError.RATE_LIMITED
+    return UpstreamError.CLIENT_ERROR if status < 500 else UpstreamError.SERVER_ERROR
 
 
 class ReloadOutcome(StrEnum):

@@ -52,6 +52,7 @@ _UNDONE_CODINGS = frozenset([coding.encode() for coding in CODINGS])
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MOST_NAMES = 256  # remembered: clients and upstreams send the same few with every message
 _CONTROLS = bytes(code for code in (*range(0x20), 0x7F) if code != 0x09)
+_CONTROLS_CHANGED = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 
 _NONE: frozenset[bytes] = frozenset()
 # What does not pass, by (a key takes the place of the client's, plain) and by (plain, no body may follow).
@@ -81,12 +82,15 @@ def to_upstream(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer
 
 def written(headers: RawHeaders, *, api_key: str | None, plain: bool, bearer: bool = True) -> bytes:
     """The same as the lines of HTTP/1.1, each behind a line break."""
-    values = [value for _, value in headers]
-    together = b"".join(values)
-    form = _form(tuple([name for name, _ in headers]), api_key is not None, plain)
-    if form is None or not together.isascii() or not _is_fit(together) or not form.names_none(values):
+    names, values = zip(*headers) if headers else ((), ())  # noqa: B905 - pairs, all of them; `strict` costs a third more
+    form = _form(names, api_key is not None, plain)
+    if form is None or not form.names_none(values):
         return b"".join(chain.from_iterable(_passed_on(headers, api_key, plain, bearer)))
-    lines = form.lines % form.passing(values)
+    passing = form.passing(values)
+    together = b"".join(passing)
+    if not together.isascii() or not _is_fit(together):
+        return b"".join(chain.from_iterable(_passed_on(headers, api_key, plain, bearer)))
+    lines = form.lines % passing
     return lines if api_key is None else lines + b"%b%b" % _key_line(api_key, bearer)
 
 
@@ -178,7 +182,7 @@ def _opening(name: bytes, keyed: bool, plain: bool) -> bytes | None:
 def lowered(name: bytes) -> bytes:
     """A name in lower case, b"" for one that crosses in neither direction."""
     lower = name.lower()
-    # `translate` takes characters out at C speed: all of a name's must be allowed ones, none of a value's a control character.
+    # `translate` takes characters out at C speed: all of a name's must be allowed ones.
     return b"" if name.translate(None, _TOKEN) or lower.startswith(_SPOKEN_HERE) else lower
 
 
@@ -191,7 +195,7 @@ def _with_fit_values(headers: RawHeaders, *, text: bool = False) -> RawHeaders:
 
 
 def _is_fit(value: bytes) -> bool:
-    return len(value.translate(None, _CONTROLS)) == len(value)
+    return value.translate(_CONTROLS_CHANGED) == value
 
 
 def _is_no_text(value: bytes) -> bool:

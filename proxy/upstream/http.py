@@ -222,14 +222,15 @@ class _Request:
 
 
 class _Place(NamedTuple):
-    """Where a request goes. opening: of one that is posted there, up to the header fields that are its own."""
+    """Where a request goes. opening: of one that is posted, up to the header fields that are its own. bearer: whether a key is one."""
 
     url: URL
     opening: bytes
+    bearer: bool
 
     @classmethod
-    def at(cls, url: URL) -> "_Place":
-        return cls(url, f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}".encode())
+    def at(cls, url: URL, *, bearer: bool) -> "_Place":
+        return cls(url, f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}".encode(), bearer)
 
 
 class Upstream:
@@ -291,7 +292,7 @@ class Upstream:
         `UpstreamFailed` when no answer came, and whatever a streamed body raises.
         """
         place = self._place(path, query)
-        api_key, bearer = self._target.api_key, self._is_bearer(path)
+        api_key, bearer = self._target.api_key, place.bearer
         answer: Whole | Answer | aiohttp.ClientResponse
         if isinstance(body, bytes) and len(body) <= _WHOLE_BODY and method == "POST" and within is None and self._way is not None:
             fields = written(headers, api_key=api_key, plain=plain, bearer=bearer)
@@ -382,11 +383,11 @@ class Upstream:
         if (path and not path.startswith("/")) or not _is_sendable(path) or "?" in path or _CLIMBING.search(unquoted(path)):
             raise BadRequest(f"The path {path[:200]!r} cannot be forwarded: it must begin with '/', be percent-encoded and hold no '..'.")
         if not query:
-            return _Place.at(URL(self._base + path, encoded=True))
+            return _Place.at(URL(self._base + path, encoded=True), bearer=self._is_bearer(path))
         text = query.decode("latin-1")
         if not _is_sendable(text):
             raise BadRequest("The query string cannot be forwarded: it must be percent-encoded.")
-        return _Place.at(URL(f"{self._base}{path}?{text}", encoded=True))
+        return _Place.at(URL(f"{self._base}{path}?{text}", encoded=True), bearer=self._is_bearer(path))
 
     def failed(self, error: Exception) -> UpstreamFailed:
         """What to tell a client for whom there is no answer at all."""

@@ -128,6 +128,25 @@ class Line(ResponseHandler):
         self._silence = silence
         self._limit = limit
         self.awaits = False  # an answer of which nothing has come
+        self._until = math.inf
+        self._overdue: asyncio.TimerHandle | None = None
+
+    def expect(self, until: float) -> None:
+        """An answer is to come next. until: when its header must be there, on the loop's clock; looked at only where that takes long."""
+        self.awaits = True
+        self._until = until
+
+    def watch(self) -> None:
+        """It takes long: in more than one step."""
+        if self._overdue is None:
+            self._overdue = self._loop.call_at(self._until, self.set_exception, TimeoutError())
+
+    def relax(self) -> None:
+        """It is there."""
+        self.awaits = False
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
 
     def data_received(self, data: bytes) -> None:
         if self.awaits:
@@ -142,6 +161,10 @@ class Line(ResponseHandler):
                 max_line_size=self._limit,
                 max_field_size=self._limit,
             )
+            _parsed(self, data)
+            if not self._buffer:
+                self.watch()
+            return
         _parsed(self, data)
 
     def fall_silent(self) -> None:
@@ -206,19 +229,20 @@ class Way:
         self._pool = pool
         self._place = place
         self._timeout = timeout
+        self._patience = patience
         self._silent: Waits[Line] = Waits(timeout.sock_read or math.inf, lambda line, _: line.fall_silent())
-        self._unanswered: Waits[Line] = Waits(patience, lambda line, _: line.set_exception(TimeoutError()))
 
     async def send(self, data: bytes) -> Whole | Answer:
         """Sends a request, header and body, and returns when its answer's header is there. Raises what a session does.
 
         Goes out once more where the server had most likely hung up on a connection before it saw the request (`is_stale`).
         """
+        loop = asyncio.get_running_loop()
         connection = self._pool.take(self._place.connection_key)
         if connection is not None:
-            started = asyncio.get_running_loop().time()
+            started = loop.time()
             try:
-                return await self._over(connection, data)
+                return await self._over(connection, data, started)
             except FAILURES as error:
                 if not is_stale(error, started):
                     raise
@@ -228,9 +252,9 @@ class Way:
                 connection = await self._pool.connect(self._place, [], self._timeout)
             except TimeoutError as error:
                 raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
-        return await self._over(connection, data)
+        return await self._over(connection, data, loop.time())
 
-    async def _over(self, connection: Connection, data: bytes) -> Whole | Answer:
+    async def _over(self, connection: Connection, data: bytes, started: float) -> Whole | Answer:
         line = cast(Line, connection.protocol)
         leaving: asyncio.Task[None] | None = None
         message: RawResponseMessage | None = None
@@ -238,10 +262,10 @@ class Way:
             transport = line.transport
             if transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
-            line.awaits = True
+            line.expect(started + self._patience)
             transport.write(data)
-            self._unanswered.begin(line)
             if line.writing_paused:
+                line.watch()
                 leaving = asyncio.create_task(self._leave(line))
             else:
                 self._silent.begin(line)
@@ -251,6 +275,7 @@ class Way:
                 return answer
             message, content = answer
             while 100 <= message.code < 200 and message.code != 101:
+                line.watch()
                 message, content = await line.read()
         except BaseException as error:
             if leaving is not None:
@@ -263,7 +288,7 @@ class Way:
             raise
         finally:
             self._silent.end(line)
-            self._unanswered.end(line)
+            line.relax()
         line.read_timeout = None
         begun = Answer(message, content, connection, leaving)
         check(begun)

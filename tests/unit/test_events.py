@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.events import UpstreamError
+from proxy.events import UpstreamError, error_of
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from proxy.events import UpstreamError
 )
 def test_a_status_names_its_error(status: int, error: UpstreamError | None) -> None:
     """Below 400 nothing failed; 429 is told apart from the client's other faults."""
-    assert UpstreamError.of_status(status) is error
+    assert error_of(status) is error
