@@ -7,7 +7,7 @@ agent does there. A request that names no session is its team's alone; one that 
 import asyncio
 import math
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -112,7 +112,7 @@ class Bills:
         budgets: Budgets,
         *,
         patient: bool = True,
-        within: AbstractAsyncContextManager[object] = WHATEVER_COMES,
+        within: AbstractContextManager[object] = WHATEVER_COMES,
     ) -> Bill:
         """Reserves for one call of a team, of the session that it names, or both. budgets: of that session.
 
@@ -232,7 +232,7 @@ class _Payers(msgspec.Struct, frozen=True, gc=False):
     identity: Identity
     budgets: Budgets
     patient: bool
-    within: AbstractAsyncContextManager[object]
+    within: AbstractContextManager[object]
 
     def accounts(self, line: Line) -> tuple[Account, ...]:
         """The ledgers beside the session's own. The team's counts the call as a step, and no session for it."""

@@ -101,7 +101,7 @@ class Client:
     # While the body has been read, `receive` only ever reports that the client left: used as a context, this cancels the block
     # then and raises `ClientGone` at its end, in the way of `asyncio.timeout`.
 
-    async def __aenter__(self) -> "Client":
+    def __enter__(self) -> "Client":
         self._task = asyncio.current_task()
         self._unwatched.begin(self)
         return self
@@ -110,7 +110,7 @@ class Client:
         """From now on it is noticed when the client leaves."""
         self._watch = asyncio.create_task(self._notice())
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._unwatched.end(self)
         if self._watch is not None:
             self._watch.cancel()

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -20,7 +20,7 @@ from proxy.store import Opened, Reservation, Settlement, Store
 
 _RENEW_SECONDS = LEASE_SECONDS / 3
 _AT_ONCE = 64
-WHATEVER_COMES: AbstractAsyncContextManager[object] = contextlib.nullcontext()
+WHATEVER_COMES: AbstractContextManager[object] = contextlib.nullcontext()
 
 
 class Leases:
@@ -37,7 +37,7 @@ class Leases:
         self._room = Room(self._ask, self._give_back)
 
     async def reserve(
-        self, session: bytes, asked: Reservation, within: AbstractAsyncContextManager[object] = WHATEVER_COMES, came: float = math.inf
+        self, session: bytes, asked: Reservation, within: AbstractContextManager[object] = WHATEVER_COMES, came: float = math.inf
     ) -> tuple[Opened, float]:
         """The store's answer, and when the call came. A patient call that has no room only for what others hold waits.
 

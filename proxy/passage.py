@@ -210,7 +210,7 @@ class Passage:
     async def _forward(self, way: Way, fields: RawHeaders, body: Body, bill: Bill | None = None) -> None:
         """bill: what reads the answer beside, and is settled by it."""
         if body is None or isinstance(body, bytes):
-            async with self._client:
+            with self._client:
                 response = await way.upstream.send(self._method, self._path, self._query, fields, body, plain=False)
         else:
             response = await way.upstream.send(self._method, self._path, self._query, fields, body, plain=False)
@@ -267,7 +267,7 @@ class Passage:
         away = () if bill is None or not bill.away else ((b"x-lastcall-degraded", b"store"),)
         if bill is not None and response.status >= 400:
             bill.void()
-        async with client:
+        with client:
             self._status = response.status
             self._streams = is_stream(response)
             try:
@@ -287,14 +287,14 @@ class Passage:
             await client.write(b"", more=False)
 
     async def _list(self, way: Way, tenant: Tenant) -> None:
-        async with self._client:
+        with self._client:
             response, body = await self._whole(way)
             await self._client.whole(response.status, response.headers, list_for(tenant, body))
 
     async def _kept(self, way: Way, tenant: Tenant) -> None:
         """An answer that was made in the background is read as it is handed on, whole or as a stream that is resumed."""
         client = self._client
-        async with client:
+        with client:
             response = await self._asked(way)
             if not is_stream(response):
                 body = await response.read()
@@ -335,7 +335,7 @@ class Passage:
 
     async def _worked(self, way: Way, tenant: Tenant) -> None:
         """A batch or training: what it came to is paid when it is first seen to have ended, and cannot be refused any more."""
-        async with self._client:
+        with self._client:
             response, body = await self._whole(way)
             work = work_of(body)
             if response.status == 200 and (usage := work.spent) is not None:
@@ -345,7 +345,7 @@ class Passage:
     async def _results(self, way: Way, tenant: Tenant, batch: str) -> None:
         """Of a batch that does not say itself what it came to: paid when they are first read to their end."""
         client, results = self._client, Results()
-        async with client:
+        with client:
             response = await way.upstream.send(self._method, self._path, self._query, client.fields, None, plain=True)
             self._status = response.status
             try:

@@ -7,7 +7,7 @@ granted, or are smaller than whoever was not. So room is found at once, and a cr
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -62,7 +62,7 @@ class Room:
         self._queues: dict[bytes, dict[_Place, _Queue]] = {}  # by ledger
 
     async def wait(
-        self, session: bytes, asked: Reservation, opened: Opened, within: AbstractAsyncContextManager[object], waited: float = 0.0
+        self, session: bytes, asked: Reservation, opened: Opened, within: AbstractContextManager[object], waited: float = 0.0
     ) -> Opened:
         """The answer to a call that was refused for what others hold: granted, or why not. within: what ends the wait before its time;
         it may be granted all the same. waited: seconds that the call has waited already.
@@ -80,7 +80,7 @@ class Room:
         self._waiting += 1
         try:
             self._put(one, opened)
-            async with within:
+            with within:
                 return await one.answer
         finally:
             self._waiting -= 1

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ from proxy.tenants import Quota
 from proxy.trail import head_of, is_side, read
 
 _LOOSE, _OBSERVE, _ENFORCE = Canonical.LOOSE, Mode.OBSERVE, Mode.ENFORCE  # the enums' own attributes cost a look-up each time
+_STEPS = Unit.STEPS
 _NO_QUOTA = Quota()
 _NOBODY, _UNREAD, _NOWHERE = Asker(), Record(0, 0), Place.nowhere()  # of a session until its record is at hand; nobody changes them
 
@@ -62,7 +63,7 @@ class Session(Case, kw_only=True):
     granted: int | None = None
     lease: str
     settlements: list[Settlement] = msgspec.field(default_factory=list)
-    within: AbstractAsyncContextManager[object] = WHATEVER_COMES
+    within: AbstractContextManager[object] = WHATEVER_COMES
     came: float = math.inf
 
     @property
@@ -90,16 +91,20 @@ class Session(Case, kw_only=True):
     @property
     def step_number(self) -> int:
         """Which step of the session the request is, from 1; the last there can be where none is left."""
-        if self.opened is None:
-            return len(self.history.messages) + 1
-        limit = self.opened.limit(Unit.STEPS)
-        return self.opened.step if limit is None else min(self.opened.step, limit)
+        return self._step()[0]
 
     @property
     def step(self) -> str:
         """The value of `x-lastcall-step`."""
-        limit = None if self.opened is None else self.opened.limit(Unit.STEPS)
-        return f"{self.step_number}" if limit is None else f"{self.step_number}/{limit}"
+        number, limit = self._step()
+        return f"{number}" if limit is None else f"{number}/{limit}"
+
+    def _step(self) -> tuple[int, int | None]:
+        opened = self.opened
+        if opened is None:
+            return len(self.history.messages) + 1, None
+        limit = opened.limit(_STEPS) if opened.standings else None
+        return (opened.step if limit is None else min(opened.step, limit)), limit
 
 
 class Sessions:
@@ -140,7 +145,7 @@ class Sessions:
         quota: Quota = _NO_QUOTA,
         model: str = "",
         *,
-        within: AbstractAsyncContextManager[object] = WHATEVER_COMES,
+        within: AbstractContextManager[object] = WHATEVER_COMES,
     ) -> Session:
         """Finds or makes the session and reserves for one call. price: of the model; model: the name it is counted under.
 

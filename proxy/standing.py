@@ -7,11 +7,14 @@ from proxy.models import Allowance, Reason
 from proxy.store import Account, Ceiling, Kind, Opened, Unit
 
 _NANO = 1e9
+_NO_WORD = Spending()
 
 
 def spending_of(opened: Opened, accounts: Sequence[Account] = ()) -> Spending:
     """What the ledgers said to a request. accounts: those it was reserved with."""
     refused, last = opened.refused, opened.last
+    if refused is None and last is None and not opened.standings and not opened.stops and opened.deadline is None:
+        return _NO_WORD
     if refused is not None:
         scope = _scope(accounts, refused.account)
         if refused.ceiling is not None:

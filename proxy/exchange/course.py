@@ -15,6 +15,9 @@ from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, To
 from proxy.policy import Mode
 from proxy.sessions import Session
 
+_ALLOW, _ENFORCE, _OBSERVE = Action.ALLOW, Mode.ENFORCE, Mode.OBSERVE  # the enums' own attributes cost a look-up each time
+_DISCONNECTED = Outcome.DISCONNECTED
+
 
 class Course(msgspec.Struct):
     """One admitted request under way.
@@ -57,7 +60,7 @@ class Course(msgspec.Struct):
 
     def time_left(self, now: float) -> float | None:
         """Seconds until the session's time is over, None where it has no end or is only observed."""
-        if self.due is None or self.session.policy.mode is Mode.OBSERVE:
+        if self.due is None or self.session.policy.mode is _OBSERVE:
             return None
         return max(self.due - now, 0.0)
 
@@ -82,20 +85,20 @@ class Course(msgspec.Struct):
     def fields(self) -> list[tuple[bytes, bytes]]:
         """The header fields that every answer carries."""
         session, plan = self.session, self.plan
-        enforce = session.policy.mode is Mode.ENFORCE
+        enforce = session.policy.mode is _ENFORCE
         fields = [
             (b"x-lastcall-session", session.label.encode("latin-1", "replace")),
             (b"x-lastcall-step", session.step.encode()),
-            (b"x-lastcall-action", (plan.action if enforce else Action.ALLOW).encode()),
+            (b"x-lastcall-action", (plan.action if enforce else _ALLOW).encode()),
         ]
-        if enforce and self.reason is not None:
-            fields.append((b"x-lastcall-reason", self.reason.encode()))
+        if enforce and (reason := self.reason) is not None:
+            fields.append((b"x-lastcall-reason", reason.encode()))
         if plan.repeat is not None:
             fields.append((b"x-lastcall-repeat", _header_text(plan.repeat)))
         if session.opened is None:
             fields.append((b"x-lastcall-degraded", b"store"))
-        elif (reason := _stopped_below(session)) is not None:
-            fields.append((b"x-lastcall-child-stopped", reason.encode()))
+        elif (below := _stopped_below(session)) is not None:
+            fields.append((b"x-lastcall-child-stopped", below.encode()))
         return fields
 
     def ended(
@@ -128,7 +131,7 @@ class Course(msgspec.Struct):
             plan.tool or None,
             plan.count,
             plan.limit,
-            499 if outcome is Outcome.DISCONNECTED else status or 500,
+            499 if outcome is _DISCONNECTED else status or 500,
             outcome,
             session.request.stream,
             session.opened is None,

@@ -25,6 +25,11 @@ from proxy.purse import check_priced
 from proxy.sessions import Session
 from proxy.upstream.http import Response
 
+# The enums' own attributes cost a look-up each time.
+_FORWARD, _LOCAL = Serve.FORWARD, Serve.LOCAL
+_OBSERVE, _STOP, _REFUSE = Mode.OBSERVE, Action.STOP, Action.REFUSE
+_COMPLETED, _FAILED = Outcome.COMPLETED, Outcome.FAILED
+
 
 class Exchange:
     """One request on a judged route."""
@@ -42,7 +47,7 @@ class Exchange:
         self._course: Course
         self._reply: Reply
         self._team = ""
-        self._outcome = Outcome.FAILED
+        self._outcome = _FAILED
         self._whole_sent = False
         self._nudge_ended: NudgeEnded | None = None
         self._commit: Awaitable[bool] | None = None
@@ -61,17 +66,17 @@ class Exchange:
         try:
             await self._admit()
         except ProxyError as error:
-            self._emit_unserved(error.status, Outcome.FAILED if error.status >= 500 else Outcome.REFUSED)
+            self._emit_unserved(error.status, _FAILED if error.status >= 500 else Outcome.REFUSED)
             raise
         except ClientGone:
             if self._wait.seconds:
                 self._emit_unserved(499, Outcome.DISCONNECTED)
             raise
         try:
-            async with self._client:
+            with self._client:
                 self._outcome = await self._answer()
         except ClientGone:  # many hang up on the terminator
-            self._outcome = Outcome.COMPLETED if self._whole_sent else Outcome.DISCONNECTED
+            self._outcome = _COMPLETED if self._whole_sent else Outcome.DISCONNECTED
         except UpstreamFailed as error:
             self._outcome = Outcome.UPSTREAM_ERROR
             self._end(full=False)
@@ -111,25 +116,24 @@ class Exchange:
 
     async def _answer(self) -> Outcome:
         plan = self._course.plan
-        if plan.serve is Serve.LOCAL:
+        if plan.serve is _LOCAL:
             await self._closing().local()
-            return Outcome.REFUSED if plan.action is Action.REFUSE else Outcome.COMPLETED
+            return Outcome.REFUSED if plan.action is _REFUSE else _COMPLETED
+        work = self._forward if plan.serve is _FORWARD else self._conclude
         time_left = self._course.time_left(self._set.clock())
         if time_left is None:
-            return await self._ask()
+            return await work()
         try:
             async with asyncio.timeout(time_left):
-                return await self._ask()
+                return await work()
         except TimeoutError:
             if not self._whole_sent:
                 await self._closing().time_over()
-        return Outcome.COMPLETED
+        return _COMPLETED
 
-    async def _ask(self) -> Outcome:
-        if self._course.plan.serve is Serve.FORWARD:
-            return await self._forward()
+    async def _conclude(self) -> Outcome:
         await self._closing().conclude(reserved=True)
-        return Outcome.COMPLETED
+        return _COMPLETED
 
     # ---- an answer of the upstream's
 
@@ -145,7 +149,7 @@ class Exchange:
             await self._stream(response)
         else:
             await self._whole(response)
-        return Outcome.COMPLETED
+        return _COMPLETED
 
     async def _whole(self, response: Response) -> None:
         body = await response.read()
@@ -170,15 +174,15 @@ class Exchange:
     def _repaired(self, answer: Answer) -> Answer | None:
         """The answer with the calls that it only wrote as text, where the policy wants that and the upstream need not know of them."""
         session = self._course.session
-        untouched = session.policy.mode is Mode.OBSERVE or session.request.goes_on_from is not None
+        untouched = session.policy.mode is _OBSERVE or session.request.goes_on_from is not None
         return None if untouched else repaired(session, answer)
 
     def _judge(self, answer: Answer) -> Verdict:
         """What the calls of an answer amount to; in observe mode it is only noted."""
         course, session, plan = self._course, self._course.session, self._course.plan
         verdict = judge(session, answer, plan.counts)
-        if session.policy.mode is Mode.OBSERVE and verdict.finding is not None:
-            known = plan.action in (Action.STOP, Action.REFUSE) or session.place.lane.stop is not None
+        if session.policy.mode is _OBSERVE and verdict.finding is not None:
+            known = plan.action in (_STOP, _REFUSE) or session.place.lane.stop is not None
             if verdict.stop is not None and not known:
                 plan.stop_for(verdict.finding)
                 plan.seen += verdict.seen
@@ -245,7 +249,7 @@ class Exchange:
             answer = _said_alone(answer, forward.said)
         repair = self._repaired(answer) if forward.holding and not forward.called else None
         answer = repair or answer
-        observed = course.session.policy.mode is Mode.OBSERVE and not self._whole_sent
+        observed = course.session.policy.mode is _OBSERVE and not self._whole_sent
         verdict = self._judge(answer) if forward.holding or forward.cut or observed else Verdict()
         self._note_sent(forward, answer)
         if verdict.stop is not None and not forward.called:
@@ -278,7 +282,7 @@ class Exchange:
     def _came_whole(self, answer: Answer) -> None:
         """A stream that nothing holds is about to end, whatever becomes of its connections after that."""
         self._course.calls.complete(answer)
-        if self._course.session.policy.mode is Mode.OBSERVE:
+        if self._course.session.policy.mode is _OBSERVE:
             self._judge(answer)
         self._went_through(answer)
         self._whole_sent = True
@@ -321,12 +325,12 @@ class Exchange:
             calls=choices[0].calls if choices else (),
             answered=answered,
             blocked=blocked,
-            own=plan.serve is Serve.FORWARD,
+            own=plan.serve is _FORWARD,
             nudge=plan.nudge,
             warning=plan.warning,
             stop=plan.stop,
             dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
-            ended_for=plan.reason if plan.action in (Action.STOP, Action.REFUSE) and not plan.waits else None,
+            ended_for=plan.reason if plan.action in (_STOP, _REFUSE) and not plan.waits else None,
             said=choices[0] if choices else None,
             given=self._course.given,
         )
@@ -382,14 +386,14 @@ class _Wait:
         self._clock = clock
         self._since = 0.0
 
-    async def __aenter__(self) -> "_Wait":
+    def __enter__(self) -> "_Wait":
         self._since = self._clock()
-        await self._client.__aenter__()
+        self._client.__enter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.seconds += self._clock() - self._since
-        await self._client.__aexit__(kind, error, trace)
+        self._client.__exit__(kind, error, trace)
 
 
 def _said_alone(answer: Answer, said: str) -> Answer:

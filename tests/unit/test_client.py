@@ -30,7 +30,7 @@ def client_of(conversation: Conversation, *headers: tuple[bytes, bytes]) -> Clie
 
 
 async def serve_for_ever(client: Client) -> None:
-    async with client:
+    with client:
         await asyncio.Event().wait()
 
 
@@ -272,7 +272,7 @@ async def test_a_short_block_is_not_watched() -> None:
     await client.body(10)
     conversation.gone.set()
 
-    async with client:
+    with client:
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -286,9 +286,8 @@ async def test_a_client_that_had_left_before_the_block_is_noticed_once_it_lasts(
     await client.body(10)
     conversation.gone.set()
 
-    with pytest.raises(ClientGone):
-        async with client:
-            await asyncio.Event().wait()
+    with pytest.raises(ClientGone), client:
+        await asyncio.Event().wait()
 
 
 @pytest.mark.usefixtures("watched")
@@ -298,10 +297,9 @@ async def test_a_block_ends_when_the_client_leaves() -> None:
     client = client_of(conversation)
     await client.body(10)
 
-    with pytest.raises(ClientGone):
-        async with client:
-            conversation.gone.set()
-            await asyncio.Event().wait()
+    with pytest.raises(ClientGone), client:
+        conversation.gone.set()
+        await asyncio.Event().wait()
 
     assert client.gone
     assert current().cancelling() == 0
@@ -315,7 +313,7 @@ async def test_a_block_that_the_client_stays_through_just_ends() -> None:
     client = client_of(conversation)
     await client.body(10)
 
-    async with client:
+    with client:
         await client.whole(200, [], b"ok")
 
     conversation.gone.set()
@@ -332,7 +330,7 @@ async def test_a_server_that_reports_the_end_of_a_whole_response_reports_no_disc
     client = client_of(conversation)
     await client.body(10)
 
-    async with client:
+    with client:
         await client.start(200, [])
         await client.write(b"", more=False)
         for _ in range(3):
@@ -348,12 +346,11 @@ async def test_leaving_between_two_pieces_of_a_response_is_leaving() -> None:
     client = client_of(conversation)
     await client.body(10)
 
-    with pytest.raises(ClientGone):
-        async with client:
-            await client.start(200, [])
-            await client.write(b"half")
-            conversation.gone.set()
-            await asyncio.Event().wait()
+    with pytest.raises(ClientGone), client:
+        await client.start(200, [])
+        await client.write(b"half")
+        conversation.gone.set()
+        await asyncio.Event().wait()
 
     assert [message["type"] for message in conversation.sent] == ["http.response.start", "http.response.body"]
 
@@ -366,15 +363,14 @@ async def test_leaving_in_the_same_turn_as_the_awaited_thing_is_noticed() -> Non
     await client.body(10)
     ready = asyncio.Event()
 
-    with pytest.raises(ClientGone):
-        async with client:
-            await asyncio.sleep(0)
-            conversation.gone.set()
-            ready.set()
-            await asyncio.sleep(0)
-            await ready.wait()
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+    with pytest.raises(ClientGone), client:
+        await asyncio.sleep(0)
+        conversation.gone.set()
+        ready.set()
+        await asyncio.sleep(0)
+        await ready.wait()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
     assert current().cancelling() == 0
 
@@ -385,7 +381,7 @@ async def test_what_is_left_of_the_body_is_no_disconnect() -> None:
     conversation = Conversation((b"a", b"b", b"c"))
     client = client_of(conversation)
 
-    async with client:
+    with client:
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -432,13 +428,12 @@ async def test_an_error_in_the_block_is_raised_as_it_is() -> None:
     client = client_of(conversation)
     await client.body(10)
 
-    with pytest.raises(ZeroDivisionError):
-        async with client:
-            conversation.gone.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError), client:
+        conversation.gone.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ZeroDivisionError
 
 
 async def test_a_block_can_be_entered_again() -> None:
@@ -446,13 +441,12 @@ async def test_a_block_can_be_entered_again() -> None:
     conversation = Conversation()
     client = client_of(conversation)
     await client.body(10)
-    async with client:
+    with client:
         await asyncio.sleep(0)
 
-    with pytest.raises(ClientGone):
-        async with client:
-            conversation.gone.set()
-            await asyncio.Event().wait()
+    with pytest.raises(ClientGone), client:
+        conversation.gone.set()
+        await asyncio.Event().wait()
 
 
 def current() -> "asyncio.Task[None]":

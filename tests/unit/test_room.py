@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -53,7 +53,7 @@ class Budget:
         self.given_back.append(asked.lease)
 
     def wait(
-        self, lease: str, need: int = 10, within: contextlib.AbstractAsyncContextManager[object] | None = None, **more: float
+        self, lease: str, need: int = 10, within: contextlib.AbstractContextManager[object] | None = None, **more: float
     ) -> "asyncio.Task[Opened]":
         asked = msgspec.structs.replace(call(lease, input_bound=need, accounts=(TEAM,), patient=True))
         first = opened(self.refusal(need), **more)
@@ -173,8 +173,8 @@ async def test_what_ends_a_wait_is_told_in_its_own_way() -> None:
     class Gone(Exception):
         pass
 
-    @contextlib.asynccontextmanager
-    async def client() -> AsyncIterator[None]:
+    @contextlib.contextmanager
+    def client() -> Iterator[None]:
         try:
             yield
         except asyncio.CancelledError as error:
