@@ -19,7 +19,6 @@ _HEAD_BYTES, _TAIL_BYTES = 512, 320  # in which nearly every text has as many ch
 _QUOTE = ord('"')
 _READ_WHOLE = "{#"  # so begin texts that say something by all that they are
 _EXIT_LINE = 100  # characters
-_EXIT_WORDS = ("exit", "code", "status")
 _BRIEF = 100  # characters
 _LONG, _LINES = 400, 5  # characters and line ends; what fails and says more than that gives a report
 
@@ -39,30 +38,31 @@ _GATE = (
     *("fatal", "proceed", "unknown", "unrecogni", "unsupported", "unable", "invalid", "missing", "denied", "phase", '"ok', "queued"),
     *("running", "pending", "progress", "processing", "waiting", "creating", "initiali", "terminating", "starting", "activating"),
 )
-# Of a beginning in small letters, as those below. A repetition with a `+` behind it gives nothing back, which would be tried in vain.
-_FAILURE = re.compile(
-    r"""
+# Of a beginning in small letters, as those below. A repetition with a `+` behind it gives nothing back, which would be tried in vain; an
+# alternative that begins with a letter is passed over at once, one that begins with what may be left out is not.
+_FAILS = r"""
       \W{0,3}(?:
-          (?:tool\ |command\ |execution\ |validation\ |fatal\ )?\w*+(?:(?<=error)|(?<=exception))\s*[:\]>)(-]
+          \w*+(?<=[rn])(?:(?<=error)|(?<=exception))\s*[:\]>)(-]
+        | (?:tool|command|execution|validation|fatal)\ \w*+(?:(?<=error)|(?<=exception))\s*[:\]>)(-]
         | error\ (?:calling|executing|running|invoking|in|while|during|occurred|reading|writing|editing|parsing|fetching|loading)\b
         | failed(?:\ to\b|\s*:)
         | fatal\s*:
         | (?:unknown|invalid|unrecogni[sz]ed|unsupported|no\ such)\ (?:tool|function|command|action|argument|parameter|option)\b
-        | tool\ \S{1,80}\ (?:was\ |is\ |does\ )?not\ (?:found|available|exist|recogni[sz]ed|registered|defined|known)\b
+        | tool\ \S{1,80}+\ (?:was\ |is\ |does\ )?not\ (?:found|available|exist|recogni[sz]ed|registered|defined|known)\b
         | <tool_use_error>
         | (?:could\ not|cannot|can't|unable\ to)\ (?:find|open|read|access|connect|parse|execute|locate|resolve)\b
       )
-    | (?:the\ )?(?:tool|command|request|operation|edit|call)\ (?:call\ |use\ |execution\ )?(?:has\ )?failed\b
+    | (?:tool|command|request|operation|edit|call|the\ (?:tool|command|request|operation|edit|call))
+        \ (?:call\ |use\ |execution\ )?(?:has\ )?failed\b
     | traceback\ \(most\ recent\ call\ last
-    | \S{1,80}\ is\ not\ a\ (?:valid|known|registered|recogni[sz]ed)\ (?:tool|function|command)\b
-    | (?:there\ is\ )?no\ (?:tool|function)\ (?:named|called|with)\b
-    | (?:\S{1,80}:\ )?(?:missing|invalid)\ (?:required\ )?(?:argument|parameter|field|property|input)s?\b
+    | \S{1,80}+\ is\ not\ a\ (?:valid|known|registered|recogni[sz]ed)\ (?:tool|function|command)\b
+    | (?:no|there\ is\ no)\ (?:tool|function)\ (?:named|called|with)\b
+    | (?:missing|invalid|\S{1,80}:\ (?:missing|invalid))\ (?:required\ )?(?:argument|parameter|field|property|input)s?\b
     | (?:permission|access)\ denied\b
     | permission\ to\ use\ [^\n]{1,200}\ (?:has\ been|was|is)\ denied\b
     | the\ user\ (?:doesn't|does\ not)\ want\ to\ proceed\ with\ this\ tool\ use\b
-    """,
-    re.VERBOSE,
-)
+    """
+_FAILURE = re.compile(_FAILS, re.VERBOSE)
 _COMPLAINTS = (": command not found", ": not found", ": no such file or directory", ": permission denied", ": not a directory")
 _COMPLAINT = 400  # characters
 _EXIT = re.compile(
@@ -75,21 +75,22 @@ _EXIT = re.compile(
     )\W{0,4}(?:\Z|[\s:)\]].{0,60}\Z)""",
     re.VERBOSE | re.IGNORECASE,
 )
-_WORDS = r"(?:still\s+)?(?:running|pending|in[ _-]?progress|queued|waiting|processing)"
+_ONGOING = r"(?:running|pending|in[ _-]?progress|queued|waiting|processing)"
+_WORDS = rf"(?:{_ONGOING}|still\s+{_ONGOING})"
 _NOT_YET = r"not\s+(?:yet\s+)?(?:ready|finished|done|completed?)"
 _PAUSE = r"(?:$|[.…!;,(\[]|\n)"
-_UNDER_WAY = re.compile(
-    rf"""
+_WORD = r"""[a-z0-9_.'`"#\w-]{1,60}+[ \n\s]++"""  # what is commonest is named, to be found at once
+_WAITS = rf"""
       \W{{0,4}}(?:
           {_WORDS}\b\s*{_PAUSE}
-        | (?:(?:the|this|your)\s+)?(?:[\w.'`"#-]{{1,60}}+\s++){{0,3}}(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
+        | (?:|(?:the|this|your)\s+)(?:|{_WORD}(?:|{_WORD}(?:|{_WORD})))(?:is|are)\s+(?:{_WORDS}\b\s*{_PAUSE}|still\s+\w|{_NOT_YET}\b)
         | {_NOT_YET}\b(?:\s+yet)?\s*{_PAUSE}
-        | (?:still\s+)?(?:waiting\s+(?:for|on)|awaiting)\b
-        | (?:there\s+(?:is|are)\s+)?no(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
+        | (?:waiting\s+(?:for|on)|awaiting|still\s+(?:waiting\s+(?:for|on)|awaiting))\b
+        | (?:no|there\s+(?:is|are)\s+no)(?:thing)?\s+(?:new(?:\s+\w{{1,30}}){{0,2}}|(?:\w{{1,30}}\s+){{0,2}}yet)\s*(?:{_PAUSE}|[)\]])
       )
-    """,
-    re.VERBOSE,
-)
+    """
+_UNDER_WAY = re.compile(_WAITS, re.VERBOSE)
+_FAILS_OR_WAITS = re.compile(f"{_FAILS}|{_WAITS}", re.VERBOSE)  # neither, nearly always: to look once is half the work
 _STILL = re.compile(
     r"""\W{0,4}(?:実行中|処理中|待機中|進行中|执行中|进行中|运行中|处理中|等待中|排队中|выполняется|в\ процессе
       |en\ cours|läuft|in\ bearbeitung|en\ curso|en\ progreso|em\ andamento)\W{0,4}""",
@@ -111,9 +112,8 @@ _JOBS_KEY = re.compile(r"\w{0,30}(?:runs|jobs|checks|builds|deployments|pipeline
 _JOBS = 32  # of a list that are looked at
 _COLUMN = re.compile(rf"(?:\t|\ \ )(?:pending|queued|in_progress|{_ON_THE_WAY})(?=\t|\ \ |$)", re.MULTILINE)
 # One of these stands in whatever those lines and columns are, and none of them in most texts.
-_STATUS_SIGNS = ("ing", "queued", "progress", "no new output")
 _STATUS_WORDS = (
-    *("running", "pending", "waiting", "processing", "initiali", *_STATUS_SIGNS[1:]),
+    *("running", "pending", "waiting", "processing", "initiali", "queued", "progress", "no new output"),
     *("creating", "terminating", "starting", "provisioning", "deploying", "activating", "building"),
 )
 _NESTED, _LONGEST_STATUS = 3, 2_000  # how deep, and in how long an object (characters), a status is looked for
@@ -151,7 +151,7 @@ class _Report(msgspec.Struct, gc=False):
 
 
 _REPORT = msgspec.json.Decoder(_Report)
-_STRING = msgspec.json.Decoder(str)
+_ENDS = msgspec.json.Decoder(tuple[str, str])
 
 
 def read_outcome(content: bytes, *, marked: bool = False) -> int:
@@ -184,15 +184,18 @@ def _says_nothing(content: bytes) -> bool:
     """Whether the ends of a long text show that it says nothing, as nearly all do: the rest of it need not be read."""
     if content[0] != _QUOTE:
         return False
-    try:  # what ends or begins at a space begins or ends within no character
-        text = _STRING.decode(content[: content.rfind(b" ", 0, _HEAD_BYTES)] + b'"').strip()
-        tail = _STRING.decode(b'"' + content[content.find(b" ", -_TAIL_BYTES) :]).rstrip()
+    opening, ending = content[:_HEAD_BYTES].rpartition(b" ")[0], content[-_TAIL_BYTES:].partition(b" ")[2]
+    try:  # what ends or begins at a space ends or begins within no character
+        text, tail = _ENDS.decode(b"".join((b"[", opening, b'","', ending, b"]")))
     except ValueError:
         return False
+    text, tail = text.strip(), tail.rstrip()
     if len(text) <= _HEAD or len(tail) < _TAIL or text[0] in _READ_WHOLE:
         return False
     head = _small(text[:_HEAD])
-    return not (_FAILURE.match(head) or _waits(head) or _holds(head, _EXIT_WORDS) or _holds(tail[-_TAIL:].lower(), _EXIT_WORDS))
+    if _FAILS_OR_WAITS.match(head) or _shows_status(head):
+        return False
+    return not (_tells_exit(head) or _tells_exit(tail[-_TAIL:].lower()))
 
 
 def _small(head: str) -> str:
@@ -250,7 +253,7 @@ def _status(text: str) -> tuple[str | None, str]:
 
 def _exit_line(head: str, tail: str) -> re.Match[str] | None:
     """The exit status in a text's first lines or the last two. head, tail: its ends, most of which hold no word of it."""
-    if not (_holds(head.lower(), _EXIT_WORDS) or _holds(tail.lower(), _EXIT_WORDS)):
+    if not (_tells_exit(head.lower()) or _tells_exit(tail.lower())):
         return None
     lines = [*head.split("\n", 4)[:4], *tail.rsplit("\n", 2)[-2:]]
     return next((match for line in lines if len(line) < _EXIT_LINE and (match := _EXIT.match(line))), None)
@@ -269,9 +272,19 @@ def _under_way(text: str, report: _Report | None) -> bool:
 
 def _waits(head: str) -> bool:
     """Whether a text begins with words that say so, or holds a line or a column that does. head: its beginning in small letters."""
-    if _holds(head, _STATUS_SIGNS) and _holds(head, _STATUS_WORDS) and any(pattern.search(head) for pattern in (_STATUS_LINE, _COLUMN)):
-        return True
-    return _UNDER_WAY.match(head) is not None
+    return _shows_status(head) or _UNDER_WAY.match(head) is not None
+
+
+def _shows_status(head: str) -> bool:
+    """Whether a text holds a line or a column of a status that is not the last one."""
+    if not ("ing" in head or "progress" in head or ("q" in head and "queued" in head) or "no new output" in head):  # nearly always
+        return False
+    return _holds(head, _STATUS_WORDS) and (_STATUS_LINE.search(head) is not None or _COLUMN.search(head) is not None)
+
+
+def _tells_exit(text: str) -> bool:
+    """Whether a word that any exit status goes with stands in a text in small letters."""
+    return "exit" in text or "code" in text or "status" in text
 
 
 def _holds(text: str, words: Sequence[str]) -> bool:
