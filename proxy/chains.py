@@ -48,7 +48,7 @@ def standing(record: Record, request: Request, prints: Fingerprints) -> Kept | N
 def recall(record: Record, request: Request, prints: Fingerprints) -> Past | None:
     """What went before a request at the upstream, None when nothing is known of it."""
     if request.goes_on_from is None:
-        return _referred(record, request, prints)
+        return _referred(record, request, prints) if request.refers else None
     kept = standing(record, request, prints)
     if kept is not None:
         return _past(record, kept)

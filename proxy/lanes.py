@@ -30,6 +30,7 @@ from proxy.trail import (
 )
 
 _NO_TRAIL = Trail()
+_NONE: frozenset[int] = frozenset()
 REST_SECONDS = 900.0  # a lane that nobody asked in for so long is taken up on purpose: no loop pauses
 
 
@@ -57,17 +58,19 @@ class Place(msgspec.Struct, gc=False):
     """Where a request stands: its lane (part of the record), the message its run begins at, and the trail of that run.
 
     current: the run is the lane's newest, so that the lane's stop and nudges are about it (a resent older request may be of an older one).
+    met: the answers that were given to this very history already, as the record has them.
     """
 
     lane: Lane
     run: int
     trail: Trail
     current: bool
+    met: list[Given]
 
     @classmethod
     def nowhere(cls) -> "Place":
         """A place in no record, until one has been loaded."""
-        return cls(Lane(0, 0, 0, 0.0), 0, _NO_TRAIL, False)
+        return cls(Lane(0, 0, 0, 0.0), 0, _NO_TRAIL, False, [])
 
     def nudges(self) -> list[Nudge]:
         """The nudges for loops given in this run."""
@@ -84,7 +87,7 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
     if not (lane.main or asker.side):  # a summary may be asked for in another's name
         lane.sent_by = lane.sent_by or asker.sent_by
     if asker.pardon is not NOTHING:
-        unseen = len(_frozen(record, history, asker))
+        unseen = len(_frozen(record, _met(record, history, asker), asker))
         forgive(record, asker.pardon)
         forgive_lane(lane, asker.pardon, len(history.messages), len(history.messages) + unseen)
     run = _run_start(lane, request, history, prints)
@@ -94,19 +97,21 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
         _begin_run(record, lane, run)
     if lane.nudges:
         _lose_nudges(lane, request, history, prints)
-    place = Place(lane, run, _NO_TRAIL, run == lane.run)
+    place = Place(lane, run, _NO_TRAIL, run == lane.run, _met(record, history, asker))
     place.trail = _trail(record, place, request, history, asker, whole=whole)
     return place
 
 
 def _trail(record: Record, place: Place, request: Request, history: History, asker: Asker, *, whole: bool) -> Trail:
-    lane, run, count = place.lane, place.run, len(history.messages.answers)
-    start = min(max(0 if whole else run, lane.since), count)
+    lane, run, messages = place.lane, place.run, history.messages
+    count = len(messages.answers)
+    start = 0 if whole else run
+    start = lane.since if lane.since > start else start
     before = lane.before if place.current else []
-    steps = tuple(join(record, lane, history.messages, history.prints, start, before))
-    earlier = [kept_step(record, node) for node in before]
-    frozen = _frozen(record, history, asker)
-    excused: frozenset[int] = frozenset()
+    steps = join(record, lane, messages, history.prints, start if start < count else count, before)
+    earlier = [kept_step(record, node) for node in before] if before else []
+    frozen = _frozen(record, place.met, asker) if place.met else []
+    excused = _NONE
     if lane.excused:
         spared, excused = without_excused([*steps, *frozen], start, lane.excused, earlier)
         steps, frozen = tuple(spared[: len(steps)]), spared[len(steps) :]
@@ -124,7 +129,7 @@ def _trail(record: Record, place: Place, request: Request, history: History, ask
         _latest(record) if whole and not asker.retry else (),
         Offer(request.tools, request.tools_raw),
         excused,
-        once=not (earlier or frozen or history.messages.again),
+        not (earlier or frozen or messages.again),
     )
 
 
@@ -150,19 +155,13 @@ _FORK, _PREFIX, _EXTENDS = _Relation  # looking a member up costs more than comp
 
 def _lane_of(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker) -> Lane:
     answers = history.messages.answers
-    lanes = [lane for lane in record.lanes if lane.name == asker.lane]
-    best: tuple[Lane, int, _Relation] | None = None
-    rank: tuple[bool, int, int, bool, float] | None = None
-    for lane in lanes:
-        match = _relate(lane, answers, history)
+    related: list[tuple[Lane, int, _Relation]] = []
+    for lane in record.lanes:
+        match = _relate(lane, answers, history) if lane.name == asker.lane else None
         if match is not None:
-            depth, relation = match
-            knows = lane.run < depth  # what its prefix did before a compaction
-            key = (lane.seed == history.seed, depth, relation, knows, lane.used)
-            if rank is None or key > rank:
-                best, rank = (lane, depth, relation), key
-    if best is not None:
-        lane, depth, relation = best
+            related.append((lane, *match))
+    if related:
+        lane, depth, relation = related[0] if len(related) == 1 else max(related, key=lambda one: _closeness(one, history.seed))
         if relation is _FORK:
             return _fork(record, lane, depth)
         if relation is _PREFIX and _rewound(lane, request, history, prints):
@@ -173,8 +172,16 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
         if not grown:
             return lane
     head = head_of(request, prints)
-    found = _after_compaction(record, lanes, answers, history, head, asker)
+    named = [lane for lane in record.lanes if lane.name == asker.lane]
+    found = _after_compaction(record, named, answers, history, head, asker)
     return found or _new_lane(record, history, head, asker, works=_works(request, asker))
+
+
+def _closeness(related: tuple[Lane, int, _Relation], seed: int) -> tuple[bool, int, int, bool, float]:
+    """What makes one lane go better with a history than another. seed: of the history's first user text."""
+    lane, depth, relation = related
+    knows = lane.run < depth  # what its prefix did before a compaction
+    return lane.seed == seed, depth, relation, knows, lane.used
 
 
 def _works(request: Request, asker: Asker) -> bool:
@@ -183,17 +190,19 @@ def _works(request: Request, asker: Asker) -> bool:
 
 
 def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, _Relation] | None:
-    if len(answers) < lane.offset:
+    offset = lane.offset
+    if len(answers) < offset:
         return None
     kept = [node.answer for node in lane.nodes]
-    shown = answers[lane.offset : lane.offset + len(kept)]
+    depth = offset + len(kept)
+    shown = answers[offset:depth]
     same_prompt = lane.seed == history.seed
-    if kept == shown and (kept or (same_prompt and not lane.offset)):
-        return lane.offset + len(kept), _EXTENDS
+    if kept == shown and (kept or (same_prompt and not offset)):
+        return depth, _EXTENDS
     shared = next((at for at, pair in enumerate(zip(kept, shown, strict=False)) if pair[0] != pair[1]), len(shown))
-    if lane.offset and not shared:
+    if offset and not shared:
         return None
-    depth = lane.offset + shared
+    depth = offset + shared
     if not same_prompt:  # equal answers alone are no evidence: ids may be missing or restart in every turn
         return None
     if depth == len(answers):
@@ -309,8 +318,8 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
 def _run_start(lane: Lane, request: Request, history: History, prints: Fingerprints) -> int:
     """The message the current run begins at: where a person last said something new."""
     # Of a history that the upstream keeps the lane knows what was said before and where the run began.
-    count, start = len(history.messages.answers), lane.run if history.remembered else 0
-    texts: list[int] = list(lane.texts) if history.remembered else []
+    count, remembered = len(history.messages.answers), history.messages.earlier
+    start, texts = (lane.run, lane.texts.copy()) if remembered else (0, [])
     known = {*lane.older, *texts}
     for user in history.users:
         tail = lane.cut and user.before == count
@@ -380,27 +389,28 @@ def asked_mark(history: History, asker: Asker) -> int:
     return history.same ^ asker.lane
 
 
-def unheard(record: Record, history: History, asker: Asker) -> int:
-    """How many empty answers this very history was given already, to a client that does not keep them."""
-    if not asker.named or asker.retry:
-        return 0
-    empty = [given for given in record.given if given.empty]
-    if not empty:  # nearly always
-        return 0
+def _met(record: Record, history: History, asker: Asker) -> list[Given]:
+    """The answers that were given to this very history already."""
     mark = asked_mark(history, asker)
-    return sum([given.same == mark and given.ended <= asker.began for given in empty])
+    found: list[Given] = []
+    for given in record.given:
+        if given.same == mark:
+            found.append(given)
+    return found
 
 
-def _frozen(record: Record, history: History, asker: Asker) -> list[Step]:
+def unheard(place: Place, asker: Asker) -> int:
+    """How many empty answers this very history was given already, to a client that does not keep them."""
+    if not place.met or not asker.named or asker.retry:
+        return 0
+    return sum([given.empty and given.ended <= asker.began for given in place.met])
+
+
+def _frozen(record: Record, met: Sequence[Given], asker: Asker) -> list[Step]:
     """Answers already delivered in full to this very history, by a client that keeps none or is stuck: their calls count as made."""
     if not asker.named or asker.retry:
         return []
-    mark = asked_mark(history, asker)
-    return [
-        Step(_entries(record, given))
-        for given in record.given
-        if given.same == mark and given.calls and not given.cut and given.ended <= asker.began
-    ]
+    return [Step(_entries(record, given)) for given in met if given.calls and not given.cut and given.ended <= asker.began]
 
 
 def _latest(record: Record) -> tuple[Entry, ...]:

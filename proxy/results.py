@@ -21,10 +21,11 @@ _COMPARED = 2  # earlier answers of a tool that a new one is compared with
 Spot = tuple[int, int, list[KeptCall]]  # a call's message, its place there, and what is kept of that message
 
 
-def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: Fingerprints, *, fresh: int) -> set[int]:
+def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: Fingerprints, sketches: set[int], *, fresh: int) -> set[int]:
     """Keeps the results of the newest message, and of those just before it that are new too. fresh: how many messages are new.
 
-    nodes: of the messages from `first` on. Returns the messages of which something else is known now.
+    nodes: of the messages from `first` on. sketches: those of all results that are known so far, at least; those of the new ones are added.
+    Returns the messages of which something else is known now.
     """
     changed: set[int] = set()
     last = len(nodes) - 1
@@ -33,8 +34,13 @@ def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: F
         seen = messages[first + at].calls
         if _keep(nodes[at], seen, prints, newest=at == last):
             changed.add(first + at)
-        for number in _liken(nodes, at, seen, messages, first, prints):
-            changed.add(first + number)
+        alike = False
+        for kept in nodes[at].calls:
+            alike = alike or kept.sketch in sketches
+            sketches.add(kept.sketch)
+        if alike:  # seldom
+            for number in _liken(nodes, at, seen, messages, first, prints):
+                changed.add(first + number)
     return changed
 
 
@@ -91,7 +97,11 @@ def _places(nodes: Iterable[tuple[int, Node]], calls: set[int]) -> dict[int, lis
 
 def _arrived(node: Node, seen: Sequence[SeenCall]) -> list[int]:
     """The places in a message of those calls whose results the history shows for the first time."""
-    return [at for at, (call, kept) in enumerate(zip(seen, node.calls, strict=False)) if kept.result == UNSEEN and call.content]
+    new: list[int] = []
+    for at, kept in enumerate(node.calls):
+        if kept.result == UNSEEN and at < len(seen) and seen[at].content:
+            new.append(at)
+    return new
 
 
 def _keep(node: Node, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> bool:
@@ -150,12 +160,13 @@ def _liken(nodes: Sequence[Node], at: int, seen: Sequence[SeenCall], messages: M
     seen: its calls. Returns the nodes that got another.
     """
     changed: list[int] = []
-    near = [other.sketch for node in nodes[max(at - _LOOKED_BACK, 0) : at] for other in node.calls]
-    for position, kept in enumerate(nodes[at].calls[:_LIKENED]):
-        if kept.sketch not in near:  # nearly always
-            continue
+    near: set[int] = set()
+    for position in range(min(len(nodes[at].calls), len(seen), _LIKENED)):
         kept, content = nodes[at].calls[position], seen[position].content
         if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
+            continue
+        near = near or {other.sketch for node in nodes[max(at - _LOOKED_BACK, 0) : at] for other in node.calls}
+        if kept.sketch not in near:
             continue
         for number, before in _earlier(nodes, at, kept):
             other = nodes[number].calls[before]

@@ -23,16 +23,17 @@ class Joined(msgspec.Struct):
     kept: what the record kept then of the calls of each message, from `first` on: lists that are never changed, so that requests of other
     callers may write into the record before the next of this one; steps: what that made of them; unseen: calls among them without a
     result, each with its message. older: steps of the messages before, which the record has dropped: of their results nothing is known,
-    but for what was found out again when their calls came back (found). lately: what was seen in the newest of them, for whoever looks at
-    the steps; it knows the type.
+    but for what was found out again when their calls came back (found). sketches: of all results that were joined so far. lately: what was
+    seen in the newest of them, for whoever looks at the steps; it knows the type.
     """
 
     first: int
     kept: list[list[KeptCall]]
-    steps: list[Step]
+    steps: tuple[Step, ...]
     unseen: list[tuple[int, int]]
     older: list[Step]
     found: dict[int, Node]
+    sketches: set[int]
     lately: object = None
 
 
@@ -42,7 +43,7 @@ def kept_step(record: Record, node: Node) -> Step:
     return Step(tuple(calls), node.compacted)
 
 
-def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, start: int, before: Sequence[Node]) -> list[Step]:
+def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, start: int, before: Sequence[Node]) -> tuple[Step, ...]:
     """Steps of the messages from `start` on; new messages and results are written into the lane.
 
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
@@ -57,7 +58,7 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
     if messages.earlier:
         changed = keep_arrived(messages, nodes, prints)
     elif nodes:
-        changed = keep_newest(nodes, messages, first, prints, fresh=fresh)
+        changed = keep_newest(nodes, messages, first, prints, joined.sketches, fresh=fresh)
     if messages.again or before or record.relapses:  # else no call was ever made before
         elsewhere = {kept.call for node in before for kept in node.calls} | {relapse.call for relapse in record.relapses}
         again = _again(messages, start, {*_unsettled(joined, nodes, fresh), *chain.from_iterable(dropped)}, elsewhere)
@@ -67,7 +68,7 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
             for at, node in older:
                 joined.older[at] = _step(messages.made[at], node.calls)
     _renew(joined, messages, nodes, changed)
-    return joined.older[start:first] + joined.steps if start < first else joined.steps
+    return (*joined.older[start:first], *joined.steps) if start < first else joined.steps
 
 
 def _joined(messages: Messages) -> Joined:
@@ -77,14 +78,16 @@ def _joined(messages: Messages) -> Joined:
         before, messages.joined.before = messages.joined.before, None
         if isinstance(before, Joined):
             begun = messages.begun
-            known = Joined(before.first, before.kept, before.steps, before.unseen, before.older[:begun], before.found.copy(), before.lately)
+            older = before.older[:begun] if before.older else []
+            found = before.found.copy() if before.found else {}
+            known = Joined(before.first, before.kept, before.steps, before.unseen, older, found, before.sketches, before.lately)
             if begun < before.first + len(before.kept):  # its newest messages are not those of this history
                 kept = max(begun - before.first, 0)
                 known.kept, known.steps = before.kept[:kept], before.steps[:kept]
                 known.unseen = [lacking for lacking in before.unseen if lacking[0] < begun]
                 known.found = {at: node for at, node in before.found.items() if at < begun}
         else:
-            known = Joined(0, [], [], [], [], {})
+            known = Joined(0, [], (), [], [], {}, set())
         messages.joined.own = known
     return known
 
@@ -92,34 +95,46 @@ def _joined(messages: Messages) -> Joined:
 def _let_stand(joined: Joined, first: int, nodes: Sequence[Node]) -> None:
     """Of what was joined leaves what the record still says, from message `first` on. nodes: what it says from there.
 
-    The lists are new ones: those of the request before are not added to.
+    What is kept is a new list: that of the request before is not added to.
     """
-    begins = first - joined.first
-    kept, steps = (joined.kept[begins:], joined.steps[begins:]) if begins >= 0 else ([], [])
-    if [node.calls for node in nodes[: len(kept)]] != kept:
-        kept, steps = [], []
+    begins, before = first - joined.first, joined.kept
     if begins:
+        before = before[begins:] if begins > 0 else []
+        joined.steps = joined.steps[begins:]
         joined.unseen = [lacking for lacking in joined.unseen if lacking[0] >= first]
-    if not kept:
-        joined.unseen = []
-    joined.first, joined.kept, joined.steps = first, kept, steps
+    kept = [node.calls for node in nodes][: len(before)]
+    if not kept or kept != before:
+        kept, joined.steps, joined.unseen = [], (), []
+    joined.first, joined.kept = first, kept
 
 
 def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: set[int]) -> None:
     """Joins what is new, and again those messages of which the record says something else now (changed)."""
-    made, first, kept, steps = messages.made, joined.first, joined.kept, joined.steps
+    made, first, kept = messages.made, joined.first, joined.kept
     stand = len(kept)
-    again = [at - first for at in changed if first <= at < first + stand] if changed else []
+    again: list[int] = []
+    for at in changed:
+        if first <= at < first + stand:
+            again.append(at - first)
     if again:
         joined.unseen = [lacking for lacking in joined.unseen if lacking[0] not in changed]
-    for at in again:
-        kept[at], steps[at] = nodes[at].calls, _step(made[first + at], nodes[at].calls)
+        steps = [*joined.steps]
+        for at in again:
+            kept[at], steps[at] = nodes[at].calls, _step(made[first + at], nodes[at].calls)
+        joined.steps = tuple(steps)
+    new: list[Step] = []
     for at in range(stand, len(nodes)):
         calls = nodes[at].calls
         kept.append(calls)
-        steps.append(_step(made[first + at], calls))
+        new.append(_step(made[first + at], calls))
         again.append(at)
-    unseen = [(first + at, one.call) for at in again for one in kept[at] if one.result == UNSEEN]
+    joined.steps += tuple(new)
+    unseen: list[tuple[int, int]] = []
+    for at in again:
+        for one in kept[at]:
+            joined.sketches.add(one.sketch)
+            if one.result == UNSEEN:
+                unseen.append((first + at, one.call))
     if unseen:
         joined.unseen = joined.unseen + unseen
 
@@ -127,22 +142,26 @@ def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: s
 def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
     """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
     kept, offset, answers = lane.nodes, lane.offset, messages.answers
-    kept.extend([Node(answer, []) for answer in answers[offset + len(kept) :]])
+    for at in range(offset + len(kept), len(answers)):
+        kept.append(Node(answers[at], []))
     if messages.earlier:
         for node, message in zip(kept, messages.earlier[offset:], strict=False):
             node.place, node.said = message.place, message.said
-    first = max(start, offset)
+    first = start if start > offset else offset
     return first, kept[first - offset : len(answers) - offset]
 
 
 def _complete(record: Record, joined: Joined, nodes: Sequence[Node], messages: Messages) -> None:
-    """Adds the calls of messages that are new or had lost some. None that stands is among them."""
-    first, stand = joined.first, len(joined.kept)
-    for at, node in enumerate(nodes[stand:], first + stand):
-        known, calls = len(node.calls), messages.fingerprints[at]
-        if known < len(calls):
-            new = zip(calls[known:], messages.made[at][known:], strict=True)
-            node.calls = node.calls + [KeptCall(fingerprint, UNSEEN, name_index(record, call.name)) for fingerprint, call in new]
+    """Adds the calls of messages that are new or had lost some, and the sketches of those of others. None that stands is among them."""
+    first = joined.first
+    for at in range(len(joined.kept), len(nodes)):
+        node, calls, made = nodes[at], messages.fingerprints[first + at], messages.made[first + at]
+        for kept in node.calls:
+            joined.sketches.add(kept.sketch)
+        if len(node.calls) < len(calls):
+            node.calls = node.calls.copy()
+            for number in range(len(node.calls), len(calls)):
+                node.calls.append(KeptCall(calls[number], UNSEEN, name_index(record, made[number].name)))
 
 
 def _unsettled(joined: Joined, nodes: Sequence[Node], fresh: int) -> list[int]:
@@ -185,7 +204,9 @@ def _older(joined: Joined, messages: Messages, start: int, first: int, calls: se
 
 
 def _step(made: Sequence[ToolCall], calls: Sequence[KeptCall]) -> Step:
-    return Step(tuple([_entry(call, kept) for call, kept in zip(made, calls, strict=False)]))
+    if len(made) == len(calls) == 1:  # nearly every message
+        return Step((_entry(made[0], calls[0]),))
+    return Step(tuple(map(_entry, made, calls)))
 
 
 def _entry(made: ToolCall, kept: KeptCall) -> Entry:

@@ -236,15 +236,26 @@ class Messages(Sequence[Message]):
         """A message with the results that follow it."""
         items, starts = self.items, self._starts
         start, end = starts[at], starts[at + 1] if at + 1 < len(starts) else len(items)
-        made = zip(self.fingerprints[at], self.made[at], strict=True)
-        calls = tuple([SeenCall(fingerprint, call.name, call.id) for fingerprint, call in made])
-        _match_results(calls, items, start + 1, end, self._newest)
         last = end - 1
         while last > start and (items[last].role is not _TOOL or items[last].kind == HOSTED):
             last -= 1
         if last <= start:
             last = self.earlier[at].result if at < len(self.earlier) else -1
-        return Message(self.answers[at], calls, start, last)
+        return Message(self.answers[at], self._with_results(at, start + 1, end), start, last)
+
+    def _with_results(self, at: int, start: int, end: int) -> tuple[SeenCall, ...]:
+        """The calls of a message with their results, which stand among the items from `start` to `end`."""
+        made, fingerprints, items, exact = self.made[at], self.fingerprints[at], self.items, self._newest
+        if len(made) != 1:
+            calls = tuple([SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(fingerprints, made, strict=True)])
+            _match_results(calls, items, start, end, exact)
+            return calls
+        name, id = made[0].name, made[0].id  # nearly always
+        for index in range(start, end):
+            item = items[index]
+            if item.role is _TOOL and (item.call_id is None or id is None or item.call_id == id):
+                return (SeenCall(fingerprints[0], name, id, item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)),)
+        return (SeenCall(fingerprints[0], name, id),)
 
 
 def _remembered_calls(message: Earlier, items: Sequence[Item], prints: Fingerprints) -> tuple[ToolCall, ...]:
@@ -380,14 +391,6 @@ def _shared(items: Sequence[Item], known: Sequence[Item]) -> int:
 
 def _match_results(calls: Sequence[SeenCall], items: Sequence[Item], start: int, end: int, exact: Mapping[int, int]) -> None:
     """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
-    if len(calls) == 1:  # nearly every message
-        call, id = calls[0], calls[0].id
-        for index in range(start, end):
-            item = items[index]
-            if item.role is _TOOL and (item.call_id is None or id is None or item.call_id == id):
-                _answer(call, index, item, exact)
-                return
-        return
     by_id: dict[str | None, deque[SeenCall]] = {}
     for call in calls:
         by_id.setdefault(call.id, deque()).append(call)
@@ -400,11 +403,8 @@ def _match_results(calls: Sequence[SeenCall], items: Sequence[Item], start: int,
         while waiting and waiting[0].item >= 0:
             waiting.popleft()
         if waiting:
-            _answer(waiting.popleft(), index, item, exact)
-
-
-def _answer(call: SeenCall, index: int, item: Item, exact: Mapping[int, int]) -> None:
-    call.content, call.item, call.failed, call.exact = item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)
+            call = waiting.popleft()
+            call.content, call.item, call.failed, call.exact = item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)
 
 
 def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints) -> int:
@@ -497,4 +497,5 @@ def is_stub(content: bytes) -> bool:
 
 def is_void(content: bytes) -> bool:
     """Whether a result was written by Lastcall in the place of a call that was not carried out."""
-    return content.find(_STOP_MARK) >= 0  # `in` takes bytes for a number first, and the error for being wrong costs more than looking
+    at = content.find(b"[")  # which many results hold none of; to look for a single byte costs a tenth
+    return at >= 0 and content.find(_STOP_MARK, at) >= 0  # `in` takes bytes for a number first, and the error for being wrong costs more

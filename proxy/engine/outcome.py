@@ -110,30 +110,33 @@ def _write_stop(record: Record, place: Place, stop: Stop) -> NudgeOutcome | None
 
 def _give(case: Case, result: Result) -> None:
     """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for marked retries of a success."""
-    record, asker = case.record, case.asker
+    record, asker, met = case.record, case.asker, case.place.met
     if not result.answered or (not asker.named and case.policy.scope is not _SESSION):
         return
-    mark = asked_mark(case.history, asker)
     failed, again = None, False
-    for given in record.given:
-        if given.same == mark:
-            again = again or (not given.cut and given.ended > asker.began)
-            failed = given if failed is None and given.cut else failed
+    for given in met:
+        again = again or (not given.cut and given.ended > asker.began)
+        failed = given if failed is None and given.cut else failed
+    new: Given | None = None
     if not result.full:
         if failed is None and not asker.retry:
-            record.given.append(Given(mark, result.ended, [], [], cut=True))
-        return
-    if again or (asker.retry and failed is None):
-        return
-    if failed is not None:
-        record.given.remove(failed)
-    if result.calls:
-        record.given.append(_given(case, result, mark))
-    elif result.said is not None and not result.said.text.strip() and not is_under_way(result.said.finish):
-        record.given.append(Given(mark, result.ended, [], [], empty=True))
+            new = Given(asked_mark(case.history, asker), result.ended, [], [], cut=True)
+    elif not again and (failed is not None or not asker.retry):
+        if failed is not None:
+            record.given.remove(failed)
+            met.remove(failed)
+        new = _given(case, result)
+    if new is not None:
+        record.given.append(new)
+        met.append(new)
 
 
-def _given(case: Case, result: Result, mark: int) -> Given:
+def _given(case: Case, result: Result) -> Given | None:
+    """What is remembered of an answer that was delivered in full; None of one that made no call and said something."""
+    mark, said = asked_mark(case.history, case.asker), result.said
+    if not result.calls:
+        silent = said is not None and not said.text.strip() and not is_under_way(said.finish)
+        return Given(mark, result.ended, [], [], empty=True) if silent else None
     calls: list[int] = []
     names: list[int] = []
     for call in result.calls[:_GIVEN_CALLS]:

@@ -98,6 +98,13 @@ def test_a_history_joined_late_is_read_a_little_way_back() -> None:
     assert session.place.trail.steps[-1].calls[0].flags & WAITING
 
 
+def test_answers_that_arrive_in_one_request_are_compared_with_each_other() -> None:
+    """None of them is known from before."""
+    session = Recorded()
+    session.ask(GO, look(1, "took 1.2s"), look(2, "other"), look(3, "took 3.4s"))
+    assert kinds(session) == "aba"
+
+
 def test_a_call_without_a_result_has_none() -> None:
     """Now, or ever."""
     session = Recorded()

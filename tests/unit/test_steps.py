@@ -113,6 +113,16 @@ def test_what_another_key_of_the_team_found_out_is_seen() -> None:
         session.ask(*turns[: end + 1], caller=dice.choice(["mine", "yours"]))
 
 
+def test_an_answer_is_compared_with_one_that_arrived_late() -> None:
+    """What that one said was found out when its call was made again, and came to something else."""
+    session, late = Twice(), called("look", {"of": 1}, None)
+    session.ask(GO, late, called("look", {"of": 2}, "b"))
+    turns = [GO, called("look", {"of": 1}, "took 1.2s a"), called("look", {"of": 2}, "b"), called("look", {"of": 1}, "other")]
+    session.ask(*turns)
+    session.ask(*turns, called("look", {"of": 3}, "took 3.4s a"))
+    assert shown(session.grown.place) == ["look1", "look2", "look3", "look1"]
+
+
 def test_calls_that_the_record_has_dropped_are_compared_when_they_come_back() -> None:
     """The same call with the same result at both ends of a long run is no news, whatever the record kept of it."""
     session = Twice()
