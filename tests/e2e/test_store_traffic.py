@@ -3,7 +3,8 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any
 
 import aiohttp
@@ -38,12 +39,15 @@ def asked_so_far(admin: "redis.Redis") -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("headers", "later"), [({"x-lastcall-session": "s"}, {"evalsha": 1}), ({}, {"mget": 1, "evalsha": 1})], ids=["named", "derived"]
+    ("headers", "replicas", "later"),
+    [({"x-lastcall-session": "s"}, 2, {"evalsha": 1}), ({}, 1, {"evalsha": 1}), ({}, 2, {"mget": 1, "evalsha": 1})],
+    ids=["named", "derived", "derived, answered by another"],
 )
 async def test_one_round_trip_stands_before_the_upstream_and_two_for_a_derived_session(
-    upstream: Upstream, http: aiohttp.ClientSession, admin: "redis.Redis", headers: dict[str, str], later: dict[str, int]
+    upstream: Upstream, http: aiohttp.ClientSession, admin: "redis.Redis", headers: dict[str, str], replicas: int, later: dict[str, int]
 ) -> None:
-    """The session is opened and its call reserved at once; without a name it is looked up first, from its second request on."""
+    """The session is opened and its call reserved at once; without a name it is looked up first, from its second request on, by a process
+    that did not give the answer before."""
     before_upstream: list[dict[str, int]] = []
 
     def model(asked: Asked) -> Reply:
@@ -51,15 +55,18 @@ async def test_one_round_trip_stands_before_the_upstream_and_two_for_a_derived_s
         return saying(READ_A, asked)
 
     upstream.model = model
-    async with running(upstream.url, store=url_of(admin)) as proxy:
-        await Agent(http, proxy.v1).ask()  # the secret is read and the scripts are loaded
-        agent = Agent(http, proxy.v1, headers=headers)
-        for told in range(1, 4):
-            await until_told(proxy, told)
+    async with running(upstream.url, store=url_of(admin)) as one, running(upstream.url, store=url_of(admin)) as other:
+        proxies = [one, other][:replicas]
+        for proxy in proxies:
+            await Agent(http, proxy.v1).ask()  # the secret is read and the scripts are loaded
+        in_turn = cycle(proxies)
+        agent = Agent(http, lambda: next(in_turn).v1, headers=headers)
+        for told in range(replicas, replicas + 3):
+            await until_told(proxies, told)
             admin.config_resetstat()
             agent.take(await agent.ask())
 
-    assert before_upstream[1:] == [{"evalsha": 1}, later, later]
+    assert before_upstream[replicas:] == [{"evalsha": 1}, later, later]
 
 
 async def test_a_requests_work_in_the_store_does_not_grow_with_the_sessions_there_are(admin: "redis.Redis") -> None:
@@ -87,10 +94,10 @@ async def test_a_requests_work_in_the_store_does_not_grow_with_the_sessions_ther
     assert all(each == kept[0] for each in kept)
 
 
-async def until_told(proxy: Proxy, exchanges: int) -> None:
+async def until_told(proxies: Sequence[Proxy], exchanges: int) -> None:
     """Until so many exchanges are over: they are told of once they are committed, from another thread."""
     async with asyncio.timeout(10):
-        while len(proxy.exchanges()) < exchanges:  # noqa: ASYNC110
+        while sum(len(proxy.exchanges()) for proxy in proxies) < exchanges:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
@@ -149,12 +156,12 @@ async def test_what_an_answer_came_to_is_sent_to_the_store_before_its_end_is_sen
     async with running(upstream.url, store=url_of(admin)) as proxy:
         agent = Agent(http, proxy.v1, stream=stream)
         agent.take(await agent.ask())  # the secret is read and the scripts are loaded
-        await until_told(proxy, 1)
+        await until_told([proxy], 1)
         monkeypatch.setattr(Line, "exchange", to_store)
         monkeypatch.setattr(Client, "whole", to_client)
         monkeypatch.setattr(Client, "write", piece_to_client)
         for told in range(2, turns + 1):
             agent.take(await agent.ask())
-            await until_told(proxy, told)
+            await until_told([proxy], told)
             assert sent.index("client") > max(at for at, name in enumerate(sent) if name == "store")
             sent.clear()
