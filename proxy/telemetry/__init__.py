@@ -55,7 +55,8 @@ from proxy.telemetry.shared import DIRECTORY_VARIABLE, Supervised, exposition, r
 __all__ = ["DIRECTORY_VARIABLE", "OTHER", "LogLevel", "Supervised", "Telemetry", "registry_for"]
 
 _LEVELS: dict[LogLevel, int] = {"debug": 0, "info": 1, "warning": 2, "error": 3}
-_TOGETHER = 16  # events that are taken at once: enough to be cheap, too few for a request to notice
+_TOGETHER = 16  # events that are taken at once: too few for a request to notice
+_THOUSANDTHS = tuple([f".{number:03d}Z" for number in range(1000)])
 _MAX_NAMES_REMEMBERED = 1024
 _INTERVENED = (Action.STOP, Action.REFUSE)  # looking a member of an enum up takes longer than counting by it
 _ALLOW, _OBSERVE = Action.ALLOW, Mode.OBSERVE
@@ -132,7 +133,7 @@ class Telemetry:
     registry: see `registry_for`. models, teams, tools: names (of models and tools also globs) that may become labels. log: takes one
     whole line of UTF-8 JSON, newline included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch
     seconds. log_level: the least that is logged. later: runs a function soon, in the thread that emits; with it events are counted and
-    logged a few together, which takes half the time each, and `settle` does it at once.
+    logged a few together, and instruments are told of many at once, which takes half the time each; `settle` does it all at once.
     """
 
     def __init__(
@@ -202,10 +203,9 @@ class Telemetry:
     def emit(self, event: Event) -> None:
         """Counts one event and logs it, with the time it has now."""
         self._waiting.append((self._clock(), event))
+        self._settle_soon()
         if len(self._waiting) == _TOGETHER:
-            self.settle()
-        else:
-            self._settle_soon()
+            self._take_waiting()
 
     def _settle_soon(self) -> None:
         if self._later is None:
@@ -215,11 +215,9 @@ class Telemetry:
             self._later(self.settle)
 
     def settle(self) -> None:
-        """Counts and logs what was emitted and waits."""
+        """Counts and logs what was emitted and waits, and tells the instruments."""
         self._settles = False
-        waiting, self._waiting = self._waiting, []
-        for self._emitted_at, event in waiting:
-            self._take(event)
+        self._take_waiting()
         for labels, alike in self._alike.items():
             self._count_alike(labels, alike)
         self._alike.clear()
@@ -227,6 +225,11 @@ class Telemetry:
             counter.inc(amount)
         self._counts.clear()
         self._in_flight.set(self._under_way)
+
+    def _take_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for self._emitted_at, event in waiting:
+            self._take(event)
 
     def _take(self, event: Event) -> None:
         level: LogLevel
@@ -440,10 +443,11 @@ class Telemetry:
             self._lines_dropped.inc()
 
     def _now(self) -> str:
-        second, thousandths = divmod(int(self._emitted_at * 1000), 1000)
+        thousandths = int(self._emitted_at * 1000)
+        second = thousandths // 1000
         if second != self._second[0]:
             self._second = second, datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._second[1]}.{thousandths:03d}Z"
+        return self._second[1] + _THOUSANDTHS[thousandths % 1000]
 
 
 def _level(event: ExchangeEnded) -> LogLevel:

@@ -142,9 +142,10 @@ class UnjudgedLine(Line, tag="unjudged_ended", kw_only=True):
 
 def printable(text: str) -> str:
     """At most 200 characters that can neither end a line nor steer a terminal: control, format and surrogate characters become U+FFFD."""
-    text = text[:MAX_TEXT]
-    return text if text.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in text)
+    if len(text) <= MAX_TEXT and text.isprintable():
+        return text
+    return "".join([char if char.isprintable() else "\ufffd" for char in text[:MAX_TEXT]])
 
 
 def milliseconds(seconds: float) -> float:
-    return int(seconds * 1_000_000 + 0.5) / 1000  # a third of what `round` takes
+    return (seconds * 1_000_000 + 0.5) // 1 / 1000  # a quarter of what `round` takes

@@ -36,6 +36,20 @@ def test_events_do_not_gather_until_taking_them_holds_up_a_request() -> None:
     assert len(lines) == 40
 
 
+def test_instruments_are_told_once_however_busy_a_process_is() -> None:
+    """What is taken a few at a time is told to them with the rest."""
+    registry, asked = registry_for(None), list[Callable[[], None]]()
+    telemetry = Telemetry(registry, models=[], log=lambda _: None, clock=lambda: 1.0, later=asked.append)
+    for _ in range(40):
+        telemetry.emit(StoreFailed(StoreOperation.FIND))
+
+    counted = [registry.get_sample_value("lastcall_store_errors_total", {"operation": "find"})]
+    asked[0]()
+    counted.append(registry.get_sample_value("lastcall_store_errors_total", {"operation": "find"}))
+
+    assert (counted, len(asked)) == ([0, 40], 1)
+
+
 def test_exchanges_under_way_are_told_with_what_is_settled() -> None:
     """Also when no event comes of them: one settlement is asked for, and says how many there are then."""
     registry, asked = registry_for(None), list[Callable[[], None]]()
