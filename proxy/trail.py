@@ -395,16 +395,14 @@ def _match_results(calls: Sequence[SeenCall], items: Sequence[Item], start: int,
     for call in calls:
         by_id.setdefault(call.id, deque()).append(call)
     in_order = deque(calls)
-    for index in range(start, end):
-        item = items[index]
-        if item.role is not _TOOL:
-            continue
-        waiting = in_order if item.call_id is None else by_id.get(item.call_id, by_id.get(None, deque()))
-        while waiting and waiting[0].item >= 0:
-            waiting.popleft()
-        if waiting:
-            call = waiting.popleft()
-            call.content, call.item, call.failed, call.exact = item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)
+    for index, item in enumerate(items[start:end], start):
+        if item.role is _TOOL:
+            waiting = in_order if item.call_id is None else by_id.get(item.call_id, by_id.get(None, deque()))
+            while waiting and waiting[0].item >= 0:
+                waiting.popleft()
+            if waiting:
+                call = waiting.popleft()
+                call.content, call.item, call.failed, call.exact = item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)
 
 
 def answer_identity(text: str, calls: tuple[ToolCall, ...], prints: Fingerprints) -> int:

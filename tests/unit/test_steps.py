@@ -117,7 +117,7 @@ def test_an_answer_is_compared_with_one_that_arrived_late() -> None:
     """What that one said was found out when its call was made again, and came to something else."""
     session, late = Twice(), called("look", {"of": 1}, None)
     session.ask(GO, late, called("look", {"of": 2}, "b"))
-    turns = [GO, called("look", {"of": 1}, "took 1.2s a"), called("look", {"of": 2}, "b"), called("look", {"of": 1}, "other")]
+    turns: list[Turn] = [GO, called("look", {"of": 1}, "took 1.2s a"), called("look", {"of": 2}, "b"), called("look", {"of": 1}, "other")]
     session.ask(*turns)
     session.ask(*turns, called("look", {"of": 3}, "took 3.4s a"))
     assert shown(session.grown.place) == ["look1", "look2", "look3", "look1"]
