@@ -93,11 +93,13 @@ class Cycle:
         """Has the application answer. tasks: those under way, of which this is one."""
         try:
             await app(self._scope, self.receive, self.send)
-            if not (self.response_complete or self.disconnected):
-                raise RuntimeError("the application ended before its response did")
         except BaseException as error:  # noqa: BLE001 - whatever it is, the connection needs its end
             _log.error("Exception in ASGI application\n", exc_info=error)
             await self._fail()
+        else:
+            if not (self.response_complete or self.disconnected):
+                _log.error("ASGI callable returned without %s response.", "completing" if self.response_started else "starting")
+                await self._fail()
         finally:
             task = asyncio.current_task()
             assert task is not None

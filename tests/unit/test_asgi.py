@@ -359,8 +359,10 @@ def begun(then: Callable[[], None]) -> App:
     return app
 
 
-@pytest.mark.parametrize("app", [raising, silent])
-async def test_an_application_that_does_not_answer_has_failed(app: App, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("app", "said"), [(raising, "Exception in ASGI application"), (silent, "ASGI callable returned without starting response.")]
+)
+async def test_an_application_that_does_not_answer_has_failed(app: App, said: str, caplog: pytest.LogCaptureFixture) -> None:
     """The client is told with a status, and the log why."""
     cycle, transport, _ = made(Cycle)
     await ran(app, cycle)
@@ -368,7 +370,7 @@ async def test_an_application_that_does_not_answer_has_failed(app: App, caplog: 
     assert b"".join(transport.written).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
     assert b"connection: close" in b"".join(transport.written)
     assert transport.closed
-    assert "Exception in ASGI application" in caplog.text
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize("then", [lambda: None, lambda: 1 / 0])
@@ -379,6 +381,16 @@ async def test_a_response_that_breaks_off_ends_the_connection(then: Callable[[],
 
     assert transport.closed
     assert not b"".join(transport.written).endswith(b"0\r\n\r\n")
+
+
+async def test_an_application_that_breaks_off_is_no_exception(caplog: pytest.LogCaptureFixture) -> None:
+    """As a forwarded body does whose upstream broke off. The log says no more than that it did."""
+    cycle, _, _ = made(Cycle)
+    await ran(begun(lambda: None), cycle)
+
+    assert [(record.getMessage(), record.exc_info) for record in caplog.records] == [
+        ("ASGI callable returned without completing response.", None)
+    ]
 
 
 async def test_nobody_is_answered_who_has_left(caplog: pytest.LogCaptureFixture) -> None:
