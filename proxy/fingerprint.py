@@ -85,9 +85,11 @@ class Fingerprints:
             found = _keep(self._texts, key, self.digest(kind, text))
         return found
 
-    def line(self) -> Hash:
+    def line(self, *hashes: int) -> Hash:
         """A list of hashes that can be added to, as they are `packed`."""
-        return self._line.copy()
+        line = self._line.copy()
+        line.update(packed(*hashes))
+        return line
 
     def digest(self, *parts: bytes | str | int | None) -> int:
         """An 8-byte keyed hash of values, as a non-zero integer."""
@@ -111,20 +113,20 @@ def _digest_of(begun: Hash, rest: bytes) -> int:
     return number
 
 
-def ended(line: Hash, hashes: list[int]) -> int:
+def ended(line: Hash, *hashes: int) -> int:
     """The identity of a line with these hashes behind it, non-zero. The line stays as it is."""
-    return _digest_of(line, packed(hashes)) or 1
+    return _digest_of(line, framed(hashes)) or 1
 
 
 def tied(line: Hash, hashes: list[int], to: bytes) -> bytes:
-    """The same as 16 bytes, of use with `to` alone. to: as many bytes each time."""
+    """What a line comes to when these hashes have been added to it, as 16 bytes, of use with `to` alone. to: as many bytes each time."""
     whole = line.copy()
-    whole.update(packed(hashes) + to)
+    whole.update(packed(*hashes) + to)
     return whole.digest()
 
 
-def packed(hashes: list[int]) -> bytes:
-    """A list of 8-byte hashes as bytes."""
+def packed(*hashes: int) -> bytes:
+    """8-byte hashes as bytes."""
     return _hashes(len(hashes)).pack(*hashes)
 
 

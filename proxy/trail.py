@@ -141,7 +141,7 @@ class Messages(Sequence[Message]):
             self.made = [_remembered_calls(message, items, prints) for message in earlier]
             self.answers = [message.answer for message in earlier]
             self.fingerprints = [message.calls for message in earlier]
-            self.times, self.again, self.line = {}, 0, prints.line()
+            self.times, self.again, self.line = {}, 0, prints.line(*self.answers)
             for calls in self.fingerprints:
                 self._count(calls)
         self._add(first, prints)
@@ -158,14 +158,13 @@ class Messages(Sequence[Message]):
         if all_of_it:
             self.users, self.line = before.users, before.line.copy()
         else:
-            self.users, self.line = tuple([user for user in before.users if user.item < shared]), prints.line()
-            self.line.update(packed(self.answers))
+            self.users, self.line = tuple([user for user in before.users if user.item < shared]), prints.line(*self.answers)
             self._uncount(before.fingerprints[begun:])
         return shared
 
     def _add(self, first: int, prints: Fingerprints) -> None:
         """Reads the items from `first` on."""
-        made, answers, fingerprints = self.made, self.answers, self.fingerprints
+        made, answers, fingerprints, line = self.made, self.answers, self.fingerprints, self.line
         users: list[UserText] = []
         for index, item in enumerate(self.items[first:], first):
             role = item.role
@@ -176,12 +175,12 @@ class Messages(Sequence[Message]):
                 made.append(calls)
                 answers.append(answer)
                 fingerprints.append(found)
+                line.update(packed(answer))
                 self._count(found)
             elif role is _USER:
                 follows = len(made) > 0 and not made[-1]
                 users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
         self.users += tuple(users)
-        self.line.update(packed(answers[self.begun :]))
 
     def same(self, seed: int, prints: Fingerprints) -> int:
         """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
@@ -189,7 +188,7 @@ class Messages(Sequence[Message]):
         for index, item in enumerate(self.items[end:], end):
             if item.role is not _SYSTEM:
                 newest[index] = prints.raw_result(item.content or _EMPTY)
-        return ended(self.line, [len(self.answers), seed, *newest.values()])
+        return ended(self.line, len(self.answers), seed, *newest.values())
 
     def _count(self, calls: tuple[int, ...]) -> None:
         times = self.times

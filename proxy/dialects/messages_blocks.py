@@ -70,7 +70,7 @@ def blocks_of(content: bytes) -> Sequence[Block | UsualBlock]:
 
     Not searched for first: a search in JSON, where every needle ends in a quote, takes longer than reading it.
     """
-    if not content.startswith(b"["):
+    if content[:1] != b"[":
         return ()
     try:
         return _USUAL.decode(content)
@@ -81,7 +81,7 @@ def blocks_of(content: bytes) -> Sequence[Block | UsualBlock]:
 def arguments_of(input: bytes) -> str:
     """A call's arguments. A tool without any is called with an empty object."""
     asked = bytes(input)
-    return asked.decode("utf-8", "replace") if asked.startswith(b"{") else argument_text(asked) or "{}"
+    return asked.decode("utf-8", "replace") if asked[:1] == b"{" else argument_text(asked) or "{}"
 
 
 def call_of(block: Block | UsualBlock, arguments: str = "") -> ToolCall:

@@ -332,10 +332,10 @@ def test_a_line_of_answers_is_known_however_it_was_read() -> None:
     """Whether its last answers stand in it already or are said to come behind it."""
     keys, line = Keys(b"s" * 32), Fingerprints(b"s" * 32, loose=True).line()
     longer = line.copy()
-    longer.update(packed([2]))
+    longer.update(packed(2))
     tenant = keys.tenant("a")
     assert keys.chain(tenant, 1, longer, [3]) == keys.chain(tenant, 1, line, [2, 3])
-    longer.update(packed([3]))
+    longer.update(packed(3))
     assert keys.chain(tenant, 1, longer) == keys.chain(tenant, 1, line, [2, 3])
 
 
