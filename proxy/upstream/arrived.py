@@ -18,6 +18,7 @@ _MOST_FORMS = 8
 _MOST_LOOKS = 256
 _MOST_FIELDS = 100  # parsers refuse above 128
 _MOST_HEADER = 64 * 1024  # bytes
+_MOST_NAMES = 4096  # bytes of a first line and of names that are learnt: a pattern of that many takes some 20 ms to make
 _OPENINGS = re.compile(rb"\r\n([^:\r\n]*(?:: ?)?)")
 _FIRST_LINE = re.compile(rb"HTTP/1\.1 (?!204|304)([2-5][0-9][0-9]) ([!-~](?:[ -~]*[!-~])?)")
 # No control characters, and no blanks around it, which a parser takes away.
@@ -92,7 +93,11 @@ class Forms:
         if end < 0 or not self._looks:
             return
         self._looks -= 1
+        if data.count(b"\r\n", 0, end) > _MOST_FIELDS:
+            return
         outline = data[: data.find(b"\r\n")], *_OPENINGS.findall(data, 0, end)
+        if sum(map(len, outline)) > _MOST_NAMES:
+            return
         if outline not in self._seen:
             self._seen.add(outline)
         elif all([form.outline != outline for form in self._known]):  # else it is known, and this answer's values are not plain
@@ -109,7 +114,7 @@ def _form(outline: tuple[bytes, ...]) -> _Form:
     lines = [b"\r\n%b%b" % (re.escape(opening), value) for opening, value in zip(openings, values, strict=True)]
     match = re.compile(re.escape(first) + b"".join(lines) + b"\r\n\r\n").match
     said = _FIRST_LINE.fullmatch(first)
-    if said is None or len(names) > _MOST_FIELDS or not _NOT_PLAIN.isdisjoint(names) or names.count(b"content-length") != 1:
+    if said is None or not _NOT_PLAIN.isdisjoint(names) or names.count(b"content-length") != 1:
         return _Form(outline, match)
     passing = []
     for plain in (False, True):

@@ -123,6 +123,16 @@ def test_an_upstream_whose_answers_are_never_alike_is_looked_at_no_more() -> Non
     assert len(forms._seen) < 300
 
 
+@pytest.mark.parametrize("field", [b"a:b\r\n" * 12_000, b"n" * 60_000 + b": v\r\n"], ids=["many fields", "long names"])
+def test_what_would_take_long_to_learn_is_not_learnt(field: bytes) -> None:
+    """A pattern for thousands of fields takes seconds to make, in which every other request would wait."""
+    forms = Forms()
+    answer = USUAL.replace(b"nel:[]\r\n", field)
+
+    assert [forms.taken_apart(answer) for _ in range(4)] == [None] * 4
+    assert (forms._known, forms._seen) == ([], set())
+
+
 def _mangled() -> st.SearchStrategy[bytes]:
     """Answers that are usual but for some pieces put into them, or in the place of something."""
     pieces = [
