@@ -252,9 +252,9 @@ class Upstream:
         self.most_looks = math.ceil(target.read_timeout / _LOOK_EVERY)
         self._looks: Waits[Response] = Waits(target.read_timeout / self.most_looks, lambda response, _: response.look_after())
         self._timeout = aiohttp.ClientTimeout(connect=target.connect_timeout, sock_read=target.read_timeout)
-        pool = Pool(_KEEP_ALIVE, tls_of(target), _Sockets(target.read_timeout), target.read_timeout, _HEADER_LIMIT)
+        self._pool = Pool(_KEEP_ALIVE, tls_of(target), _Sockets(target.read_timeout), target.read_timeout, _HEADER_LIMIT)
         self._session = aiohttp.ClientSession(
-            connector=pool,
+            connector=self._pool,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_OWN_HEADERS,
             timeout=self._timeout,
@@ -263,7 +263,7 @@ class Upstream:
             max_field_size=_HEADER_LIMIT,
         )
         # A forward proxy wants every request, or its connection, made otherwise.
-        self._way = None if target.proxy else Way(pool, self._timeout, Place("POST", url), patience)
+        self._way = None if target.proxy else Way(self._pool, self._timeout, Place("POST", url), patience)
 
     @property
     def target(self) -> Target:
@@ -312,6 +312,7 @@ class Upstream:
                 except FAILURES as error:
                     if not request.is_stale(error):
                         raise
+                    self._pool.drop()
                     answer = await attempt()
             except FAILURES as error:
                 raise (request.broken or self.failed(error)) from None

@@ -3,7 +3,7 @@
 Nearly every request is one, and wants nothing of what a session does for each beside that: redirects, cookies, traces, a task that
 writes the body. Connections are aiohttp's all the same, and so is the parser of answers that do not come in one piece. What is used of it
 beyond its documented interface: of a connector `connect`, the factory of its connections, and `_get`, `_release`, `_acquired` and
-`_close`, which are its pool; of a connection's `protocol` what `Line` and `Way` read and call.
+`_close`, which are its pool; of a connection's `protocol` its `_parser`, and what `Line` and `Way` read and call.
 """
 
 import asyncio
@@ -206,7 +206,13 @@ class Pool(aiohttp.TCPConnector):
             super()._release(key, protocol, should_close=True)
         else:
             self._acquired.discard(protocol)
+            protocol._parser = None  # else it would keep the beginning of what comes now to itself
             self._kept.begin(protocol)
+
+    def drop(self) -> None:
+        """Leaves those that are idle: whatever ended one of them may have ended all."""
+        while (line := self._kept.take()) is not None:
+            line.close()
 
     def _close(self, *, abort_ssl: bool = False) -> list[Awaitable[object]]:
         while (line := self._kept.take()) is not None:
@@ -246,12 +252,11 @@ class Way:
             except FAILURES as error:
                 if not is_stale(error, started):
                     raise
-            connection = self._pool.take(self._place.connection_key)
-        if connection is None:
-            try:
-                connection = await self._pool.connect(self._place, [], self._timeout)
-            except TimeoutError as error:
-                raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
+                self._pool.drop()
+        try:
+            connection = await self._pool.connect(self._place, [], self._timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
         return await self._over(connection, data, loop.time())
 
     async def _over(self, connection: Connection, data: bytes, started: float) -> Whole | Answer:
@@ -300,4 +305,5 @@ class Way:
             await StreamWriter(line, asyncio.get_running_loop()).drain()
         except OSError:  # the connection is lost, which whoever reads from it is told
             return
-        self._silent.begin(line)
+        if line.awaits:
+            self._silent.begin(line)

@@ -12,7 +12,7 @@ import zstandard
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.upstream import Target
 from proxy.upstream.http import Body, Response, Upstream
-from tests.scripted import CHUNKED, OK, Handler, Seen, post, reset, script, serving, silent, upstream_at
+from tests.scripted import CHUNKED, OK, Handler, Seen, post, read_request, reset, script, serving, silent, upstream_at
 
 
 async def failure(upstream: Upstream, body: Body = b"{}") -> UpstreamFailed:
@@ -127,6 +127,25 @@ async def test_a_connection_that_was_closed_while_idle_costs_nothing(hang_up: by
 
     assert seen.bodies == [b"{}", body, body]
     assert seen.connections == 2
+
+
+@pytest.mark.parametrize("body", [b"{}", b"x" * 2_000_000], ids=["small", "large"])
+async def test_connections_that_were_all_closed_while_idle_cost_nothing(body: bytes) -> None:
+    """As those through a balancer that forgot them, or led to a server that is another one now: nobody hears of it before they are used."""
+    seen = Seen()
+    together = asyncio.Barrier(3)
+
+    async def forgotten(reader: Reader, writer: Writer) -> None:
+        await together.wait()
+        writer.write(OK)
+        await read_request(reader, seen)
+        await reset(reader, writer)
+
+    async with serving(script(seen, *[forgotten] * 3, OK, OK, OK)) as port, upstream_at(port) as upstream:
+        for answer in await asyncio.gather(*[post(upstream) for _ in range(3)]):
+            await answer.read()
+        for _ in range(3):
+            assert await (await post(upstream, body)).read() == b"ok"
 
 
 @pytest.mark.parametrize("hang_up", [b"", reset], ids=["FIN", "RST"])

@@ -13,7 +13,7 @@ from aiohttp.connector import BaseConnector
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.upstream import Target
 from proxy.upstream.http import Upstream
-from proxy.upstream.whole import Line, Pool
+from proxy.upstream.whole import Answer, Line, Pool
 from tests.scripted import CHUNKED, OK, Seen, post, read_request, reset, script, serving, upstream_at
 
 LARGE = b"x" * 16_000_000  # more than lies between two sockets
@@ -31,7 +31,17 @@ def test_what_is_used_beyond_the_documented_interface_is_there() -> None:
     assert list(inspect.signature(BaseConnector.connect).parameters) == ["self", "req", "traces", "timeout"]
     told = {"read_until_eof", "auto_decompress", "read_timeout", "max_line_size", "max_field_size"}
     assert told <= set(inspect.signature(ResponseHandler.set_response_params).parameters)
-    used = ("data_received", "feed_data", "is_connected", "read", "read_timeout", "set_exception", "should_close", "writing_paused")
+    used = (
+        "_parser",
+        "data_received",
+        "feed_data",
+        "is_connected",
+        "read",
+        "read_timeout",
+        "set_exception",
+        "should_close",
+        "writing_paused",
+    )
     assert all(hasattr(ResponseHandler, name) for name in used)
     for name in ("_get", "_release", "_close"):
         assert inspect.signature(getattr(BaseConnector, name)).parameters.keys() == inspect.signature(getattr(Pool, name)).parameters.keys()
@@ -65,7 +75,9 @@ async def test_it_is_the_request_that_a_session_sends(body: bytes) -> None:
 
 @pytest.mark.parametrize("before", [0, 2], ids=["parsed", "taken apart"])
 @pytest.mark.parametrize("whole", [True, False], ids=["in one piece", "in a session"])
-@pytest.mark.parametrize("unasked", [OK.replace(b"ok", b"no"), b"HTTP/1.1 100 Continue\r\n\r\n"], ids=["answer", "interim"])
+@pytest.mark.parametrize(
+    "unasked", [OK.replace(b"ok", b"no"), b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 20"], ids=["answer", "interim", "beginning"]
+)
 async def test_what_came_unasked_answers_nobody(unasked: bytes, whole: bool, before: int) -> None:
     """A second answer that follows when its connection is back in the pool would be one behind for every client from then on."""
     seen = Seen()
@@ -134,6 +146,33 @@ async def test_silence_begins_when_the_request_has_left() -> None:
 
     async with serving(slow) as port, upstream_at(port, Target("main", "", connect_timeout=5, read_timeout=0.2)) as upstream:
         assert await (await post(upstream, LARGE)).read() == b"ok"
+
+
+@pytest.mark.usefixtures("large_as_well")
+async def test_silence_is_not_counted_for_an_answer_that_began_before_the_request_had_left() -> None:
+    """It would be for whatever request the connection carries by then."""
+    read, end = asyncio.Event(), asyncio.Event()
+
+    async def eager(reader: Reader, writer: Writer) -> None:
+        writer.write(CHUNKED)
+        await read.wait()
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(len(LARGE))
+        await end.wait()
+        writer.write(b"2\r\nok\r\n0\r\n\r\n")
+        await reader.read()
+
+    async with serving(eager) as port, upstream_at(port) as upstream:
+        answer = await post(upstream, LARGE)
+        begun = answer._answer
+        assert isinstance(begun, Answer)
+        assert begun._leaving is not None
+        read.set()
+        await begun._leaving
+        assert upstream._way is not None
+        assert not upstream._way._silent._waiting
+        end.set()
+        assert await answer.read() == b"ok"
 
 
 @pytest.mark.usefixtures("large_as_well")
