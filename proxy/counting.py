@@ -88,7 +88,7 @@ class Lately:
             self._count(step, 1)
         ladder = policy.ladders.get(_REPEATED_OUTPUT)
         amiss = self._amiss > 0 or (ladder is not None and self._repeated + 2 >= ladder.least)
-        for entry in trail.newest:
+        for entry in () if amiss else trail.newest:
             amiss = amiss or entry.result == UNSEEN
         if len(steps) == LATELY:
             self._count(steps[0], -1)

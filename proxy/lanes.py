@@ -401,7 +401,7 @@ def _met(record: Record, history: History, asker: Asker) -> list[Given]:
 
 def unheard(place: Place, asker: Asker) -> int:
     """How many empty answers this very history was given already, to a client that does not keep them."""
-    if not place.met or not asker.named or asker.retry:
+    if not asker.named or asker.retry:
         return 0
     return sum([given.empty and given.ended <= asker.began for given in place.met])
 

@@ -94,7 +94,9 @@ def armed(trail: Trail, tally: Tally, policy: Policy) -> bool:
 def _asked(tally: Tally, policy: Policy, calls: int) -> Sequence[Detector]:
     """Those with a ladder under the policy that may find something, in the order of the table. calls: of the message looked at."""
     there = tally.shows | ABREAST if calls > 1 else tally.shows
-    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders] if there else ()
+    if not there:  # nearly always
+        return ()
+    return [detector for detector in DETECTORS if detector.needs & there and detector.reason in policy.ladders]
 
 
 class TextDetector(Protocol):

@@ -238,10 +238,10 @@ def edits_of(plan: Admission, case: Case, *, attempt: int, withheld: Sequence[To
     withheld: calls of the answer that the upstream has given already. To a conversation nothing is sent again: it is all there, and so
     are earlier attempts.
     """
-    request, history, policy, lane = case.request, case.history, case.policy, case.place.lane
-    new = plan.nudge or plan.warning
+    request, lane, new = case.request, case.place.lane, plan.nudge or plan.warning
     if new is None and not lane.nudges and plan.serve is not _FINAL and request.goes_on_from is None:
         return _NO_EDITS  # nearly always
+    history, policy = case.history, case.policy
     nudges = [*lane.nudges, new] if policy.nudge.keep else [new]
     inserts: list[Insert] = []
     for nudge in nudges:

@@ -53,7 +53,7 @@ class Case(msgspec.Struct):
     def turns(self) -> list[Turn]:
         """What the newest answers said, as far back as nobody said anything new."""
         said = newest(self.request, self.history, self.place.lane, self.place.run, self.prints)
-        silent = unheard(self.place, self.asker)
+        silent = unheard(self.place, self.asker) if self.place.met else 0
         return said + [turn_of("", (), frozenset(), self.prints, cut=False)] * silent if silent else said
 
 

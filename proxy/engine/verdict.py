@@ -34,7 +34,8 @@ def judge(case: Case, answer: Answer, counts: Tally | None = None) -> Verdict:
         return ended
     most = 0
     for choice in answer.choices:
-        most = max(most, len(choice.calls))
+        if len(choice.calls) > most:
+            most = len(choice.calls)
     if not most:
         return _judge_flaw(case, answer)
     counts = counts or tally(case.place.trail, case.policy)
