@@ -35,7 +35,7 @@ from proxy.admin import PREFIX, Guarded, admin_app, ring_of
 from proxy.asgi import Receive, Scope, Send
 from proxy.balances import watch as watch_balances
 from proxy.bill import Bills
-from proxy.client import Client, ClientGone, unwatched_clients
+from proxy.client import Client, ClientGone
 from proxy.config import Config, UpstreamConfig, load_dumped
 from proxy.connection import Protocol
 from proxy.desk import Desk
@@ -91,10 +91,9 @@ class Front:
 
     def __init__(self, in_force: Callable[[], InForce]) -> None:
         self._in_force = in_force
-        self._unwatched = unwatched_clients()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = Client(scope, receive, send, self._unwatched)
+        client = Client(scope, receive, send)
         in_force = self._in_force()
         setting = in_force.enter()
         setting.telemetry.exchange_started()

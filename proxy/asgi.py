@@ -6,7 +6,7 @@ looks at each field of a response some six times, and makes objects that few req
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -17,6 +17,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[object]]
+
+EXTENSION = "lastcall"
+"""The name by which a scope has its `Cycle`: what it can do at once takes ASGI several messages and tasks."""
 
 _HELD_BYTES = 65_536  # more than this is not worth joining
 _LENGTH = b"\r\ncontent-length: "
@@ -66,9 +69,13 @@ class GatheringTransport:
 class Cycle:
     """One request and its response. The pieces of the request's body wait here until they are received.
 
-    keep_alive: whether the connection is of use afterwards. on_response: told when the last of the response is on its way.
+    keep_alive: whether the connection is of use afterwards. headers: of the request, as text. on_response: told when the last byte of the
+    response is on its way; on_loss: when the connection is lost before that.
     """
 
+    keep_alive = False
+    headers: Mapping[str, str] = {}
+    on_loss: Callable[[], object] | None = None
     disconnected = False
     response_started = False
     response_complete = False
@@ -79,20 +86,19 @@ class Cycle:
     _bidden = False  # whether the client was told, if it wants to be, to go on
     _left: int | None = 0  # bytes of the response's body to come, None where they come in chunks
 
-    def __init__(
-        self, scope: Scope, transport: GatheringTransport, flow: FlowControl, on_response: Callable[[], None], *, keep_alive: bool
-    ) -> None:
-        self.keep_alive = keep_alive
-        self._scope = scope
+    def __init__(self, scope: Scope, transport: GatheringTransport, flow: FlowControl, on_response: Callable[[], None]) -> None:
+        # Not the scope, which leads back to this.
+        self._fields = scope["headers"]
+        self._bodiless = scope["method"] == "HEAD"
         self._transport = transport
         self._flow = flow
         self._on_response = on_response
         self._pieces: list[bytes] = []
 
-    async def run(self, app: App, tasks: set[asyncio.Task[None]]) -> None:
+    async def run(self, app: App, scope: Scope, tasks: set[asyncio.Task[None]]) -> None:
         """Has the application answer. tasks: those under way, of which this is one."""
         try:
-            await app(self._scope, self.receive, self.send)
+            await app(scope, self.receive, self.send)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the connection needs its end
             _log.error("Exception in ASGI application\n", exc_info=error)
             await self._fail()
@@ -125,7 +131,7 @@ class Cycle:
             self._flow.pause_reading()
         self._tell()
 
-    def end(self) -> None:
+    def complete(self) -> None:
         """The body is whole."""
         self._came_whole = True
         self._tell()
@@ -133,12 +139,26 @@ class Cycle:
     def lose(self) -> None:
         """The connection is gone."""
         self.disconnected = not self.response_complete
+        if self.disconnected and self.on_loss is not None:
+            self.on_loss()
         self._tell()
 
     def _tell(self) -> None:
         self._news = True
         if self._notice is not None:
             self._notice.set()
+
+    def at_once(self) -> bytes | None:
+        """The whole body, where all of it is here and nothing of it was received; None otherwise."""
+        if not self._came_whole or not self._pieces or self.disconnected:
+            return None
+        self._news = False
+        self._flow.resume_reading()  # else it would not be seen that the client leaves
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        pieces, self._pieces, self._size = self._pieces, [], 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def receive(self) -> Message:
         if not (self.disconnected or self.response_complete):
@@ -148,13 +168,12 @@ class Cycle:
             self._news = False
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
-        pieces, self._pieces, self._size = self._pieces, [], 0
-        return {"type": "http.request", "body": pieces[0] if len(pieces) == 1 else b"".join(pieces), "more_body": not self._came_whole}
+        return {"type": "http.request", "body": self._taken(), "more_body": not self._came_whole}
 
     async def _some_news(self) -> None:
         if not (self._bidden or self._came_whole or self.response_started):
             self._bidden = True
-            if any([name == b"expect" and value.lower() == b"100-continue" for name, value in self._scope["headers"]]):
+            if any([name == b"expect" and value.lower() == b"100-continue" for name, value in self._fields]):
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # whose body comes unbidden needs none (RFC 9110 section 10.1.1)
         if self._notice is None:
             self._notice = asyncio.Event()
@@ -171,14 +190,21 @@ class Cycle:
             return
         kind = message["type"]
         if kind == "http.response.start" and not self.response_started:
-            self._begin(message["status"], message.get("headers", ()))
+            self._transport.write(self._begun(message["status"], message.get("headers", ())))
         elif kind == "http.response.body" and self.response_started and not self.response_complete:
             self._go_on(message.get("body", b""), more=message.get("more_body", False))
         else:
             raise RuntimeError(f"the ASGI message {kind!r} is not due")
 
-    def _begin(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
-        """fields: names in lower case, as ASGI wants them; none about the connection or the coding in which a body is transferred."""
+    def whole(self, status: int, fields: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Sends a complete response, its length among the fields; False where that has to wait, or is not due."""
+        if self._flow.write_paused or self.disconnected or self.response_started:
+            return False
+        self._end(self._begun(status, fields) + (b"" if self._bodiless else body))
+        return True
+
+    def _begun(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+        """The head. fields: names in lower case, as ASGI wants them; none about the connection or the coding a body is transferred in."""
         lines = [*map(b": ".join, fields), b""]
         together = b"".join(lines)
         if b"\r" in together or b"\n" in together:
@@ -189,13 +215,13 @@ class Cycle:
         if length >= 0:
             length += len(_LENGTH)
             self._left = int(head[length : head.index(b"\r", length)])
-        elif self._scope["method"] != "HEAD" and status not in (204, 304):
+        elif not self._bodiless and status not in (204, 304):
             self._left = None
             head += b"transfer-encoding: chunked\r\n"
-        self._transport.write(head + b"\r\n")
+        return head + b"\r\n"
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
-        if self._scope["method"] == "HEAD":
+        if self._bodiless:
             body, self._left = b"", 0
         elif self._left is None:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"" if more else b"0\r\n\r\n")
@@ -206,10 +232,13 @@ class Cycle:
         if more:
             self._transport.write(body)
             return
+        self._end(body)
+
+    def _end(self, data: bytes) -> None:
         self.response_complete = True
         if self._notice is not None:
             self._notice.set()
-        self._transport.write_last(body)
+        self._transport.write_last(data)
         if not self.keep_alive:
             self._transport.close()
         self._on_response()

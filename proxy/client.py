@@ -1,20 +1,19 @@
-"""The client's side of an exchange: its headers, its body, what it is sent, and noticing that it has gone. Plain ASGI."""
+"""The client's side of an exchange: its headers, its body, what it is sent, and noticing that it has gone.
+
+Plain ASGI; what the server can do at once (`proxy.asgi`), as Lastcall's own can, is not asked for in messages.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from functools import lru_cache
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from proxy.asgi import Message, Receive, Scope, Send
+from proxy.asgi import EXTENSION, Cycle, Message, Receive, Scope, Send
 from proxy.codings import CODINGS, CodingError, Decoder
 from proxy.errors import BadRequest
-from proxy.waits import Waits
 
 Fields = Iterable[tuple[bytes, bytes]]
 
-_UNWATCHED_SECONDS = 0.02  # quicker exchanges are over before a client could leave; watching costs a task
-_MOST_NAMES = 256  # of fields, remembered: clients send the same few with every request
 _MOST_CODINGS = 2  # each one is a pass over the whole body
 _MOST_PIECES = 64  # that data of one coding may consist of
 
@@ -24,19 +23,16 @@ class ClientGone(Exception):
 
 
 class Client:
-    """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte.
-
-    unwatched: what it shares with the other clients of a server.
-    """
+    """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
 
     __slots__ = (
+        "_cycle",
         "_gathered",
         "_head",
         "_more",
         "_receive",
         "_send",
         "_task",
-        "_unwatched",
         "_watch",
         "ended",
         "fields",
@@ -45,9 +41,10 @@ class Client:
         "status",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, unwatched: "Waits[Client] | None" = None) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
-        self.headers = {_name(name): value.decode("latin-1") for name, value in reversed(self.fields)}
+        self._cycle: Cycle | None = scope.get("extensions", {}).get(EXTENSION)
+        self.headers: Mapping[str, str] = _texts(self.fields) if self._cycle is None else self._cycle.headers
         self.status: int | None = None
         self.gone = False
         self.ended = False
@@ -57,7 +54,6 @@ class Client:
         self._receive = receive
         self._send = send
         self._head: Message = {}
-        self._unwatched = unwatched or unwatched_clients()
         self._watch: asyncio.Task[None] | None = None
         self._task: asyncio.Task[Any] | None = None
 
@@ -66,7 +62,11 @@ class Client:
         declared = self.headers.get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)
-        body = await self._piece()
+        body = None if self._cycle is None else self._cycle.at_once()
+        if body is not None:
+            self._more = False
+        else:
+            body = await self._piece()
         if self._more or len(body) > limit:
             body = await self._rest(body, limit)
         coding = self.headers.get("content-encoding")
@@ -103,27 +103,33 @@ class Client:
 
     def __enter__(self) -> "Client":
         self._task = asyncio.current_task()
-        self._unwatched.begin(self)
+        if self._cycle is None or self._more:  # what is left of a body stands before the news that its client left
+            self._watch = asyncio.create_task(self._notice())
+        else:
+            self._cycle.on_loss = self._leave
+            if self._cycle.disconnected:  # in the loop's next turn: a block in which nothing is awaited ends before
+                asyncio.get_running_loop().call_soon(self._leave)
         return self
 
-    def begin_watching(self) -> None:
-        """From now on it is noticed when the client leaves."""
-        self._watch = asyncio.create_task(self._notice())
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._unwatched.end(self)
+        task, self._task = self._task, None
         if self._watch is not None:
             self._watch.cancel()
-        if self.gone and kind is asyncio.CancelledError and self._task is not None and self._task.uncancel() <= 0:
+        if self._cycle is not None:
+            self._cycle.on_loss = None
+        if self.gone and kind is asyncio.CancelledError and task is not None and task.uncancel() <= 0:
             raise ClientGone from None
 
     async def _notice(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._leave()
+
+    def _leave(self) -> None:
         if self.ended:  # a server says so too once the response is complete
             return
-        self.gone = True
         if self._task is not None:
+            self.gone = True
             self._task.cancel()
 
     async def start(self, status: int, fields: Fields) -> None:
@@ -154,19 +160,16 @@ class Client:
         self.status = status
         self._gathered = None
         headers = [*fields, (b"content-length", b"%d" % len(body))]
+        if self._cycle is not None and self._cycle.whole(status, headers, body):
+            self.ended = True
+            return
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         self.ended = True
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-@lru_cache(_MOST_NAMES)
-def _name(name: bytes) -> str:
-    return name.decode("latin-1").lower()
-
-
-def unwatched_clients() -> Waits[Client]:
-    """Those whose exchanges have just begun: of most it need not be noticed when they leave."""
-    return Waits(_UNWATCHED_SECONDS, lambda client, _: client.begin_watching())
+def _texts(fields: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(fields)}
 
 
 def _too_large(limit: int) -> BadRequest:

@@ -21,7 +21,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from proxy.asgi import Cycle, GatheringTransport
+from proxy.asgi import EXTENSION, Cycle, GatheringTransport, Scope
 
 _HEAD_BYTES = 65_536
 _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly any client sends even one
@@ -45,6 +45,34 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n
 )
 
 
+class _Head:
+    """The fields of a request: as they came, with names in lower case, and as text, where the first of one name counts."""
+
+    __slots__ = ("_came", "fields", "texts")
+
+    def __init__(self, came: list[tuple[bytes, bytes]]) -> None:
+        self._came = came
+        self.fields = [(name.lower(), value) for name, value in came]
+        self.texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(self.fields)}
+
+    def followed_by(self, came: list[tuple[bytes, bytes]]) -> "_Head":
+        """That of the connection's next request. Few fields are others then: those alone are read."""
+        before = self._came
+        if len(came) != len(before) or len(self.texts) != len(before):
+            return _Head(came)
+        new = _Head.__new__(_Head)
+        new._came, new.fields, new.texts = came, self.fields.copy(), self.texts.copy()
+        for place, field in enumerate(came):
+            if field != before[place]:
+                name, value = field
+                if name != before[place][0]:
+                    return _Head(came)
+                name = new.fields[place][0]
+                new.fields[place] = name, value
+                new.texts[name.decode("latin-1")] = value.decode("latin-1")
+        return new
+
+
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 protocol over a `GatheringTransport`; what `uvicorn.Config(http=…)` takes, by way of `functools.partial`.
 
@@ -62,11 +90,12 @@ class Protocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.cycle: Cycle = None  # type: ignore[assignment]
-        self._queue: deque[Cycle] = deque()
+        self._queue: deque[tuple[Cycle, Scope]] = deque()
         self._client_timeout = client_timeout
         self._in_head = True
-        self._url: bytes | None = None  # what `_scope` is for
-        self._scope: dict[str, Any] = {}
+        self._url: bytes | None = None
+        self._scope: dict[str, Any] = {}  # of requests for that
+        self._head = _Head([])
         self._idle_since: float | None = None  # in which no byte has come since an answer
         self._fruitless = 0  # bytes that neither ended a head nor added to a body
         self._brought = 0  # bytes of the request that is on its way
@@ -117,7 +146,7 @@ class Protocol(HttpToolsProtocol):
         self.headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.lower(), value))
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         headers, self.headers = self.headers, []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
@@ -128,20 +157,23 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         if self.url != self._url:
             self._aim(self.url)
+        head = self._head = self._head.followed_by(headers)
         version = self.parser.get_http_version()
         scope = self._scope.copy()
         scope["http_version"] = version
         scope["method"] = self.parser.get_method().decode("ascii")
-        scope["headers"] = headers
+        scope["headers"] = head.fields.copy()  # an application may do with it as it likes
         scope["state"] = self.app_state.copy()
-        keep_alive = version != "1.0" and self.parser.should_keep_alive()
         before = self.cycle
-        self.cycle = cycle = Cycle(scope, self._gathering, self.flow, self.on_response_complete, keep_alive=keep_alive)
+        self.cycle = cycle = Cycle(scope, self._gathering, self.flow, self.on_response_complete)
+        cycle.keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        cycle.headers = head.texts
+        scope["extensions"] = {EXTENSION: cycle}
         if before is None or before.response_complete:
-            self._begin(cycle)
+            self._begin(cycle, scope)
         else:
             self.flow.pause_reading()
-            self._queue.append(cycle)
+            self._queue.append((cycle, scope))
 
     def _aim(self, url: bytes) -> None:
         """Makes the scope of requests for this address: most of a connection's are for the same. Raises for what is no address."""
@@ -164,8 +196,8 @@ class Protocol(HttpToolsProtocol):
         }
         self._url = url
 
-    def _begin(self, cycle: Cycle) -> None:
-        self.tasks.add(self.loop.create_task(cycle.run(self.app, self.tasks)))
+    def _begin(self, cycle: Cycle, scope: Scope) -> None:
+        self.tasks.add(self.loop.create_task(cycle.run(self.app, scope, self.tasks)))
 
     def on_body(self, body: bytes) -> None:
         self._fruitless = 0
@@ -175,7 +207,7 @@ class Protocol(HttpToolsProtocol):
         self._in_head = True
         self._brought = 0
         self._waiting = None
-        self.cycle.end()
+        self.cycle.complete()
 
     # ---- between two requests
 
@@ -185,7 +217,7 @@ class Protocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self._queue:
-            self._begin(self._queue.popleft())
+            self._begin(*self._queue.popleft())
             return
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:

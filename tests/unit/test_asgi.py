@@ -1,82 +1,17 @@
 """How a request is received and its response leaves: in the bytes, and with the refusals, that uvicorn has for them."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from proxy.asgi import App, Cycle, GatheringTransport, Message, Receive, Scope, Send
-
-
-class Transport:
-    """Keeps what is written to it; as uvloop's, it raises when it is written to after its end."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.closed = False
-        self.reading = True
-        self.responses = 0
-
-    def write(self, data: bytes) -> None:
-        if self.closed:
-            raise RuntimeError("the handler is closed")
-        self.written.append(data)
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def ended(self) -> None:
-        self.responses += 1
+from proxy.asgi import App, Cycle, Message, Receive, Scope, Send
+from tests.cycles import Transport, cycle_of, gathering, uvicorns
 
 
-def gathering(transport: Transport) -> GatheringTransport:
-    return GatheringTransport(transport, asyncio.get_running_loop())  # type: ignore[arg-type]
-
-
-Made = tuple[Any, Transport, FlowControl]
-
-
-def made(kind: type[Any], method: str = "POST", fields: list[tuple[bytes, bytes]] | None = None, *, keep_alive: bool = True) -> Made:
-    """A cycle of Lastcall's or of uvicorn's own, with what it writes to."""
-    transport, log = Transport(), logging.getLogger("unheard")
-    flow = FlowControl(transport)  # type: ignore[arg-type]
-    scope: Any = {"method": method, "headers": fields or []}
-    expects = (b"expect", b"100-continue") in scope["headers"]
-    if kind is Cycle:
-        return Cycle(scope, gathering(transport), flow, transport.ended, keep_alive=keep_alive), transport, flow
-    event = asyncio.Event()
-    cycle = RequestResponseCycle(
-        scope,
-        transport,  # type: ignore[arg-type]
-        flow,
-        log,
-        log,
-        False,
-        [],
-        event,
-        expects,
-        keep_alive,
-        transport.ended,
-    )
-    return cycle, transport, flow
-
-
-async def outcome(kind: type[Any], messages: list[Message], method: str, *, keep_alive: bool) -> tuple[object, ...]:
+async def outcome(cycle: Any, transport: Transport, messages: list[Message]) -> tuple[object, ...]:
     """What comes of sending these."""
-    cycle, transport, _ = made(kind, method, keep_alive=keep_alive)
     try:
         for message in messages:
             await cycle.send(dict(message))
@@ -84,7 +19,7 @@ async def outcome(kind: type[Any], messages: list[Message], method: str, *, keep
     except (RuntimeError, ValueError):
         failed = True
     await asyncio.sleep(0)
-    return failed, b"".join(transport.written), cycle.response_started, cycle.response_complete, transport.closed, transport.responses
+    return failed, transport.data, cycle.response_started, cycle.response_complete, transport.closed, transport.responses
 
 
 # ---- writes
@@ -172,8 +107,8 @@ async def test_a_response_leaves_as_uvicorn_would_send_it(
 ) -> None:
     """Byte for byte; one that is not as long as it says is refused, and is no complete response."""
     messages = [start(status, fields), *[body(piece, more=True) for piece in pieces[:-1]], body(pieces[-1])]
-    expected = await outcome(RequestResponseCycle, messages, method, keep_alive=keep_alive)
-    got = await outcome(Cycle, messages, method, keep_alive=keep_alive)
+    expected = await outcome(*uvicorns(method, keep_alive=keep_alive), messages)
+    got = await outcome(*cycle_of(method, keep_alive=keep_alive)[:2], messages)
     if expected[0]:  # how much of it had left is no matter: the connection is closed next
         assert got[0]
         assert not got[3]
@@ -184,7 +119,7 @@ async def test_a_response_leaves_as_uvicorn_would_send_it(
 @pytest.mark.parametrize("value", [b"1\r\nset-cookie: b", b"1\n2", b"1\r2", b"1\r\n", b"\n"])
 async def test_a_field_with_a_line_break_is_not_sent(value: bytes) -> None:
     """It would be two."""
-    cycle, transport, _ = made(Cycle)
+    cycle, transport, _ = cycle_of()
     with pytest.raises(RuntimeError, match="line break"):
         await cycle.send(start(200, [*WHOLE, (b"x-a", value)]))
     await asyncio.sleep(0)
@@ -198,13 +133,13 @@ async def test_a_field_with_a_line_break_is_not_sent(value: bytes) -> None:
 )
 async def test_a_message_that_is_not_due_is_refused(messages: list[Message]) -> None:
     """As by uvicorn: it is the application's fault."""
-    for kind in (Cycle, RequestResponseCycle):
-        assert (await outcome(kind, messages, "POST", keep_alive=True))[0]
+    assert (await outcome(*uvicorns(), messages))[0]
+    assert (await outcome(*cycle_of()[:2], messages))[0]
 
 
 async def test_a_client_that_is_slow_holds_the_response_up() -> None:
     """So that an answer is not read faster than it is taken; one that has left holds nothing up."""
-    cycle, transport, flow = made(Cycle)
+    cycle, transport, flow = cycle_of()
     flow.pause_writing()
     sending = asyncio.create_task(cycle.send(start(200, WHOLE)))
     await asyncio.sleep(0.01)
@@ -215,8 +150,39 @@ async def test_a_client_that_is_slow_holds_the_response_up() -> None:
     cycle.lose()
     await cycle.send(body(b"four"))
 
-    assert b"".join(transport.written).endswith(b"\r\n\r\n")
+    assert transport.data.endswith(b"\r\n\r\n")
     assert not cycle.response_complete
+
+
+@pytest.mark.parametrize("keep_alive", [True, False])
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+@pytest.mark.parametrize("status", [200, 204, 304, 599])
+@pytest.mark.parametrize("data", [b"four", b""])
+async def test_a_whole_response_is_the_same_at_once(data: bytes, status: int, method: str, keep_alive: bool) -> None:
+    """As in two messages, and it leaves before the loop's turn is over."""
+    fields = [*PLAIN, (b"content-length", b"%d" % len(data))]
+    expected = await outcome(*uvicorns(method, keep_alive=keep_alive), [start(status, fields), body(data)])
+    cycle, transport, _ = cycle_of(method, keep_alive=keep_alive)
+    assert cycle.whole(status, fields, data)
+
+    assert (transport.data, transport.closed) == (expected[1], expected[4])
+    assert await outcome(cycle, transport, []) == expected
+
+
+async def test_a_whole_response_that_cannot_leave_at_once_is_left_to_messages() -> None:
+    """Where the client has not taken what was there before, or has left."""
+    slow, transport, flow = cycle_of()
+    flow.pause_writing()
+    lost, other, _ = cycle_of()
+    lost.lose()
+    begun, _, _ = cycle_of()
+
+    assert not slow.whole(200, WHOLE, b"four")
+    assert not lost.whole(200, WHOLE, b"four")
+    assert transport.written == other.written == []
+    assert not slow.response_started
+    await begun.send(start(200, []))
+    assert not begun.whole(200, WHOLE, b"four")
 
 
 # ---- the request
@@ -224,29 +190,75 @@ async def test_a_client_that_is_slow_holds_the_response_up() -> None:
 
 async def test_a_body_is_received_as_it_came() -> None:
     """What came since the last time, and whether there is more."""
-    cycle, _, _ = made(Cycle)
+    cycle, _, _ = cycle_of()
     cycle.add(piece := b"a" * 100)
     message = await cycle.receive()
     assert message == {"type": "http.request", "body": piece, "more_body": True}
     assert message["body"] is piece
     cycle.add(b"b")
     cycle.add(b"c")
-    cycle.end()
+    cycle.complete()
     assert await cycle.receive() == {"type": "http.request", "body": b"bc", "more_body": False}
 
 
+async def test_a_body_that_is_here_is_had_at_once() -> None:
+    """But for one that is not whole yet, of which something was received, or whose client has left: that has to be asked for."""
+    whole, _, _ = cycle_of()
+    whole.add(piece := b"a" * 100)
+    assert whole.at_once() is None
+    whole.complete()
+    assert whole.at_once() is piece
+    assert whole.at_once() is None
+    begun, _, _ = cycle_of()
+    begun.add(b"a")
+    begun.add(b"b")
+    begun.complete()
+    assert begun.at_once() == b"ab"
+    lost, _, _ = cycle_of()
+    lost.add(b"a")
+    lost.complete()
+    lost.lose()
+    assert lost.at_once() is None
+
+
+async def test_after_a_body_had_at_once_there_is_only_the_end() -> None:
+    """As after one that was received."""
+    cycle, _, _ = cycle_of()
+    cycle.add(b"a")
+    cycle.complete()
+    cycle.at_once()
+    waiting = asyncio.create_task(cycle.receive())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    cycle.lose()
+    assert await waiting == {"type": "http.disconnect"}
+
+
+async def test_who_wants_to_know_is_told_of_a_loss() -> None:
+    """At once; one after the response is none."""
+    told: list[bool] = []
+    lost, answered = cycle_of()[0], cycle_of()[0]
+    for cycle in (lost, answered):
+        cycle.on_loss = lambda: told.append(True)
+    assert answered.whole(200, WHOLE, b"four")
+    answered.lose()
+    assert told == []
+    lost.lose()
+    assert told == [True]
+
+
 @pytest.mark.parametrize("waits", [True, False])
-@pytest.mark.parametrize("kind", [Cycle, RequestResponseCycle])
-async def test_the_end_is_a_disconnect(kind: type[Any], waits: bool) -> None:
+async def test_the_end_is_a_disconnect(waits: bool) -> None:
     """That of the connection, and that of the response; whoever waits for it is told, and who asks later as well."""
     for lost in (True, False):
-        cycle, _, _ = made(kind)
-        await received_whole(cycle)
+        cycle, _, _ = cycle_of()
+        cycle.complete()
+        assert await cycle.receive() == {"type": "http.request", "body": b"", "more_body": False}
         waiting = [asyncio.create_task(cycle.receive()) for _ in range(2 * waits)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
         if lost:
-            lose(cycle)
+            cycle.lose()
         else:
             await cycle.send(start(200, WHOLE))
             await cycle.send(body(b"four"))
@@ -255,26 +267,9 @@ async def test_the_end_is_a_disconnect(kind: type[Any], waits: bool) -> None:
             assert await cycle.receive() == {"type": "http.disconnect"}
 
 
-async def received_whole(cycle: Any) -> None:
-    if isinstance(cycle, Cycle):
-        cycle.end()
-    else:
-        cycle.more_body = False
-        cycle.message_event.set()
-    assert await cycle.receive() == {"type": "http.request", "body": b"", "more_body": False}
-
-
-def lose(cycle: Any) -> None:
-    if isinstance(cycle, Cycle):
-        cycle.lose()
-    else:
-        cycle.disconnected = True
-        cycle.message_event.set()
-
-
 async def test_a_body_that_is_not_taken_is_not_read_on() -> None:
     """At most some 64 KiB of it wait; taking them lets the rest come."""
-    cycle, transport, _ = made(Cycle)
+    cycle, transport, _ = cycle_of()
     cycle.add(b"a" * 60_000)
     assert transport.reading
     cycle.add(b"a" * 6_000)
@@ -283,12 +278,18 @@ async def test_a_body_that_is_not_taken_is_not_read_on() -> None:
     cycle.add(b"b")
     await cycle.receive()
     assert transport.reading
+    at_once, transport, _ = cycle_of()
+    at_once.add(b"a" * 66_000)
+    at_once.complete()
+    assert not transport.reading
+    at_once.at_once()
+    assert transport.reading
 
 
 @pytest.mark.parametrize("value", [b"100-continue", b"100-Continue"])
 async def test_who_waits_to_be_told_is_told_once_to_send_its_body(value: bytes) -> None:
     """As soon as somebody wants the body, and not in the middle of a response."""
-    cycle, transport, _ = made(Cycle, fields=[(b"expect", value)])
+    cycle, transport, _ = cycle_of(fields=[(b"expect", value)])
     receiving = asyncio.create_task(cycle.receive())
     await asyncio.sleep(0.01)
     assert transport.written == [b"HTTP/1.1 100 Continue\r\n\r\n"]
@@ -296,7 +297,7 @@ async def test_who_waits_to_be_told_is_told_once_to_send_its_body(value: bytes) 
     await receiving
     receiving = asyncio.create_task(cycle.receive())
     await asyncio.sleep(0.01)
-    cycle.end()
+    cycle.complete()
     await receiving
 
     assert len(transport.written) == 1
@@ -305,10 +306,10 @@ async def test_who_waits_to_be_told_is_told_once_to_send_its_body(value: bytes) 
 @pytest.mark.parametrize("fields", [[], [(b"expect", b"x")], [(b"x-expect", b"100-continue")]])
 async def test_others_are_told_nothing(fields: list[tuple[bytes, bytes]]) -> None:
     """Most clients send their bodies unbidden."""
-    cycle, transport, _ = made(Cycle, fields=fields)
+    cycle, transport, _ = cycle_of(fields=fields)
     receiving = asyncio.create_task(cycle.receive())
     await asyncio.sleep(0.01)
-    cycle.end()
+    cycle.complete()
     await receiving
 
     assert transport.written == []
@@ -317,11 +318,11 @@ async def test_others_are_told_nothing(fields: list[tuple[bytes, bytes]]) -> Non
 async def test_who_has_sent_its_body_is_not_told_to() -> None:
     """Nor is one who has had the beginning of a response."""
     expecting = [(b"expect", b"100-continue")]
-    sent, transport, _ = made(Cycle, fields=expecting)
-    sent.end()
+    sent, transport, _ = cycle_of(fields=expecting)
+    sent.complete()
     await sent.receive()
     watching = asyncio.create_task(sent.receive())
-    answered, other, _ = made(Cycle, fields=expecting)
+    answered, other, _ = cycle_of(fields=expecting)
     await answered.send(start(200, []))
     receiving = asyncio.create_task(answered.receive())
     await asyncio.sleep(0.01)
@@ -329,7 +330,7 @@ async def test_who_has_sent_its_body_is_not_told_to() -> None:
         task.cancel()
 
     assert transport.written == []
-    assert b"100 Continue" not in b"".join(other.written)
+    assert b"100 Continue" not in other.data
 
 
 # ---- the application
@@ -337,7 +338,7 @@ async def test_who_has_sent_its_body_is_not_told_to() -> None:
 
 async def ran(app: App, cycle: Cycle) -> None:
     tasks: set[asyncio.Task[None]] = set()
-    task = asyncio.create_task(cycle.run(app, tasks))
+    task = asyncio.create_task(cycle.run(app, {}, tasks))
     tasks.add(task)
     await task
     assert tasks == set()
@@ -364,11 +365,11 @@ def begun(then: Callable[[], None]) -> App:
 )
 async def test_an_application_that_does_not_answer_has_failed(app: App, said: str, caplog: pytest.LogCaptureFixture) -> None:
     """The client is told with a status, and the log why."""
-    cycle, transport, _ = made(Cycle)
+    cycle, transport, _ = cycle_of()
     await ran(app, cycle)
 
-    assert b"".join(transport.written).startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-    assert b"connection: close" in b"".join(transport.written)
+    assert transport.data.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+    assert b"connection: close" in transport.data
     assert transport.closed
     assert said in caplog.text
 
@@ -376,11 +377,11 @@ async def test_an_application_that_does_not_answer_has_failed(app: App, said: st
 @pytest.mark.parametrize("then", [lambda: None, lambda: 1 / 0])
 async def test_a_response_that_breaks_off_ends_the_connection(then: Callable[[], None]) -> None:
     """Nothing else tells the client that it is not whole."""
-    cycle, transport, _ = made(Cycle)
+    cycle, transport, _ = cycle_of()
     await ran(begun(then), cycle)
 
     assert transport.closed
-    assert not b"".join(transport.written).endswith(b"0\r\n\r\n")
+    assert not transport.data.endswith(b"0\r\n\r\n")
 
 
 async def test_an_application_that_breaks_off_is_no_exception(caplog: pytest.LogCaptureFixture) -> None:
@@ -395,7 +396,7 @@ async def test_an_application_that_breaks_off_is_no_exception(caplog: pytest.Log
 
 async def test_nobody_is_answered_who_has_left(caplog: pytest.LogCaptureFixture) -> None:
     """Which is no fault of the application's."""
-    cycle, transport, _ = made(Cycle)
+    cycle, transport, _ = cycle_of()
     cycle.lose()
     await ran(silent, cycle)
 

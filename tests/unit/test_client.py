@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 import zstandard
 
-from proxy import client as client_module
 from proxy.asgi import Message
 from proxy.client import Client, ClientGone
 from proxy.errors import BadRequest
+from tests.cycles import client_on, cycle_of
 from tests.in_process import Conversation
 
 
@@ -27,11 +27,6 @@ EMPTY_MEMBER = gzipped(b"")
 
 def client_of(conversation: Conversation, *headers: tuple[bytes, bytes]) -> Client:
     return Client({"headers": list(headers)}, conversation.receive, conversation.send)
-
-
-async def serve_for_ever(client: Client) -> None:
-    with client:
-        await asyncio.Event().wait()
 
 
 async def body_of(*pieces: bytes, coding: str | None = None, limit: int = 1 << 20, length: bytes | None = None) -> bytes:
@@ -256,206 +251,43 @@ async def test_a_body_of_exactly_the_limit_is_read(coding: str, encode: Callable
     assert await body_of(encode(data), coding=coding, limit=max(len(data), len(encode(data)))) == data
 
 
-# ---- a client that leaves
-
-
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients are watched from the first moment on, so that a test can tell what happens when."""
-    monkeypatch.setattr(client_module, "_UNWATCHED_SECONDS", 0)
-
-
-async def test_a_short_block_is_not_watched() -> None:
-    """It is over before a client could leave: whoever did is not asked."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-    conversation.gone.set()
-
-    with client:
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    assert not client.gone
-
-
-async def test_a_client_that_had_left_before_the_block_is_noticed_once_it_lasts() -> None:
-    """Within a moment, without any further sign of it."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-    conversation.gone.set()
-
-    with pytest.raises(ClientGone), client:
-        await asyncio.Event().wait()
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_block_ends_when_the_client_leaves() -> None:
-    """What the block awaits is cancelled, and the block raises `ClientGone`; the task itself is not cancelled."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-
-    with pytest.raises(ClientGone), client:
-        conversation.gone.set()
-        await asyncio.Event().wait()
-
-    assert client.gone
-    assert current().cancelling() == 0
-    await asyncio.sleep(0)
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_block_that_the_client_stays_through_just_ends() -> None:
-    """And nothing keeps on watching."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-
-    with client:
-        await client.whole(200, [], b"ok")
-
-    conversation.gone.set()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert not client.gone
-    assert conversation.ended
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_server_that_reports_the_end_of_a_whole_response_reports_no_disconnect() -> None:
-    """Servers say `http.disconnect` after a complete response as well."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-
-    with client:
-        await client.start(200, [])
-        await client.write(b"", more=False)
-        for _ in range(3):
-            await asyncio.sleep(0)
-
-    assert not client.gone
-
-
-@pytest.mark.usefixtures("watched")
-async def test_leaving_between_two_pieces_of_a_response_is_leaving() -> None:
-    """A response under way is not complete."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-
-    with pytest.raises(ClientGone), client:
-        await client.start(200, [])
-        await client.write(b"half")
-        conversation.gone.set()
-        await asyncio.Event().wait()
-
-    assert [message["type"] for message in conversation.sent] == ["http.response.start", "http.response.body"]
-
-
-@pytest.mark.usefixtures("watched")
-async def test_leaving_in_the_same_turn_as_the_awaited_thing_is_noticed() -> None:
-    """The cancellation arrives at the await that was about to return."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-    ready = asyncio.Event()
-
-    with pytest.raises(ClientGone), client:
-        await asyncio.sleep(0)
-        conversation.gone.set()
-        ready.set()
-        await asyncio.sleep(0)
-        await ready.wait()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    assert current().cancelling() == 0
-
-
-@pytest.mark.usefixtures("watched")
-async def test_what_is_left_of_the_body_is_no_disconnect() -> None:
-    """A response may begin before the body was read to its end."""
-    conversation = Conversation((b"a", b"b", b"c"))
-    client = client_of(conversation)
-
-    with client:
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    assert not client.gone
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
-    """A server that shuts down cancels the task: that is no client leaving."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-    task = asyncio.create_task(serve_for_ever(client))
-    await asyncio.sleep(0)
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not client.gone
-
-
-@pytest.mark.usefixtures("watched")
-async def test_a_cancellation_from_outside_wins_over_a_client_that_leaves() -> None:
-    """Both at once: the task must still end as cancelled."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-    task = asyncio.create_task(serve_for_ever(client))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    conversation.gone.set()
-    await asyncio.sleep(0)
-    task.cancel()
-
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert task.cancelled()
-
-
-@pytest.mark.usefixtures("watched")
-async def test_an_error_in_the_block_is_raised_as_it_is() -> None:
-    """Also when the client leaves just then."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-
-    with pytest.raises(ZeroDivisionError), client:
-        conversation.gone.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise ZeroDivisionError
-
-
-async def test_a_block_can_be_entered_again() -> None:
-    """One for the upstream's header, one for its body: the client may leave in either."""
-    conversation = Conversation()
-    client = client_of(conversation)
-    await client.body(10)
-    with client:
-        await asyncio.sleep(0)
-
-    with pytest.raises(ClientGone), client:
-        conversation.gone.set()
-        await asyncio.Event().wait()
-
-
-def current() -> "asyncio.Task[None]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
 # ---- what is sent
+
+
+async def test_a_whole_response_leaves_as_its_messages_would() -> None:
+    """Whether the server takes it at once, or its client is slow to take what came before."""
+    sent = []
+    for slow in (False, True):
+        cycle, transport, flow = cycle_of()
+        client = client_on(cycle)
+        if slow:
+            flow.pause_writing()
+            asyncio.get_running_loop().call_later(0.01, flow.resume_writing)
+        await client.whole(418, [(b"x-a", b"1")], b"short")
+        await asyncio.sleep(0)
+        assert (client.status, client.ended, cycle.response_complete) == (418, True, True)
+        sent.append(transport.data)
+
+    assert sent == [b"HTTP/1.1 418 I'm a Teapot\r\nx-a: 1\r\ncontent-length: 5\r\n\r\nshort"] * 2
+
+
+async def test_a_body_is_read_from_any_server() -> None:
+    """All of it at once where it is here, else as it comes; headers as the server has them."""
+    for pieces in ((b"a",), (b"a", b"b", b"")):
+        cycle, _, _ = cycle_of(fields=[(b"x-one", b"1")])
+        client = client_on(cycle)
+        assert client.headers == {"x-one": "1"}
+        cycle.add(pieces[0])
+        for piece in pieces[1:]:
+            asyncio.get_running_loop().call_soon(cycle.add, piece)
+        if pieces[1:]:
+            asyncio.get_running_loop().call_soon(cycle.complete)
+        else:
+            cycle.complete()
+        assert await client.body(10) == b"".join(pieces)
+        with pytest.raises(ClientGone), client:
+            cycle.lose()
+            await asyncio.Event().wait()
 
 
 async def test_a_whole_response_says_its_length() -> None:

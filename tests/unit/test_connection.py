@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import uvicorn
 
-from proxy.asgi import Message, Receive, Scope, Send
+from proxy.asgi import EXTENSION, Message, Receive, Scope, Send
 from proxy.connection import Protocol
 
 
@@ -273,6 +274,36 @@ async def test_each_request_has_its_own_address() -> None:
     assert aims == [("/a b", b"/a%20b", b"c=d")] * 2 + [("/a", b"/a", b"")] * 2
 
 
+HEADS = [
+    [(b"Host", b"a"), (b"X-A", b"1"), (b"content-length", b"0")],
+    [(b"Host", b"a"), (b"X-A", b"2"), (b"content-length", b"0")],
+    [(b"Host", b"a"), (b"x-a", b"2"), (b"content-length", b"0")],
+    [(b"Host", b"a"), (b"x-b", b"\xe9"), (b"content-length", b"0")],
+    [(b"Host", b"a"), (b"content-length", b"0"), (b"x-b", b"\xe9")],
+    [(b"Host", b"a"), (b"x-b", b"1"), (b"x-b", b"2")],
+    [(b"Host", b"a"), (b"x-b", b"3"), (b"x-b", b"4")],
+    [(b"Host", b"a"), (b"x-b", b"3")],
+    [(b"Host", b"b"), (b"x-b", b"")],
+    [(b"Host", b"b"), (b"host", b"c")],
+    [(b"Host", b"b"), (b"x-c", b"c")],
+]
+
+
+@pytest.mark.parametrize("heads", [HEADS, HEADS[::-1], [head for head in HEADS for _ in range(2)]])
+async def test_each_request_has_its_own_fields(heads: list[list[tuple[bytes, bytes]]]) -> None:
+    """Whatever they share with those before: none is left from another, and of equal ones the first counts as text."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        for head in heads:
+            writer.write(b"GET / HTTP/1.1\r\n" + b"".join(b"%b: %b\r\n" % field for field in head) + b"\r\n")
+            async with asyncio.timeout(5):
+                await reader.readuntil(b"\r\n\r\nok")
+
+    assert [scope["headers"] for scope, _ in seen.requests] == [[(name.lower(), value) for name, value in head] for head in heads]
+    texts = [{name.decode().lower(): value.decode("latin-1") for name, value in reversed(head)} for head in heads]
+    assert [scope["extensions"][EXTENSION].headers for scope, _ in seen.requests] == texts
+
+
 async def test_a_requests_scope_is_its_own() -> None:
     """What an application notes in it is not there for the next."""
     seen = Seen()
@@ -282,4 +313,6 @@ async def test_a_requests_scope_is_its_own() -> None:
             async with asyncio.timeout(5):
                 await reader.readuntil(b"\r\n\r\nok")
             assert "noted" not in seen.requests[-1][0] | seen.requests[-1][0]["state"]
+            assert len(seen.requests[-1][0]["headers"]) == 1
             seen.requests[-1][0]["noted"] = seen.requests[-1][0]["state"]["noted"] = True
+            seen.requests[-1][0]["headers"].append((b"noted", b"1"))
