@@ -133,7 +133,7 @@ class ChatReader:
             chunk = _USUAL.decode(data)
         except UNREADABLE:
             return self._read_any(data)
-        if self._id is None or self._model is None or self._created is None:
+        if not (self._id and self._model and self._created):
             self._read_head(chunk.id, chunk.model, chunk.created)
         finished = False
         for position, wire in enumerate(chunk.choices):

@@ -130,6 +130,11 @@ def test_first_finish_reason_and_latest_usage_count() -> None:
     assert answer.usage == Usage(3, 2)
 
 
+def test_what_an_answer_is_called_may_come_late() -> None:
+    """A first chunk may leave it empty, as those of proxies before a model do."""
+    assert read(chunk({}, id="a", model="m", created=0), chunk({}, id="b", model="n", created=5)).created == 5
+
+
 def test_choices_are_told_apart_by_index() -> None:
     """And come in its order; without one, their place in the chunk tells."""
     both = event({"choices": [{"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": CALL}]})
