@@ -263,6 +263,7 @@ _FORMS = (Form(VERSION, _read, _written),)
 A new version takes two releases, since the one before each must be able to go on with what it writes: the first has it in the second place,
 the next in the first (docs/stores.md).
 """
+_WRITE = {form.version: form.write for form in _FORMS}
 
 
 def load(data: bytes | None, key: int) -> Record:
@@ -283,7 +284,7 @@ def load(data: bytes | None, key: int) -> Record:
 
 def dump(record: Record) -> bytes:
     """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`."""
-    (write,) = [form.write for form in _FORMS if form.version == record.version]
+    write = _WRITE[record.version]
     _bound(record)
     data = write(record)
     while (size := len(data)) > MAX_BYTES:
@@ -350,22 +351,28 @@ def _bound(record: Record) -> None:
         record.lanes = sorted(record.lanes, key=_worth)[-MAX_LANES:]
     for lane in record.lanes:
         _trim_calls(lane)
-        _cut(lane.starts, 4)
-        _cut(lane.texts, 16)
-        _cut(lane.tail, 4)
-        _cut(lane.older, 16)
-        _cut(lane.pruned, 8)
-        _cut(lane.shortened, 8)
-        _cut(lane.excused, 8)
-        _cut(lane.nudges, 8)
-        for nudge in lane.nudges:
-            nudge.tool = _clipped(nudge.tool)
-        if lane.stop is not None:
-            lane.stop.tool = _clipped(lane.stop.tool)
+        _bound_lane(lane)
     _cut(record.given, MAX_GIVEN)
     _cut(record.relapses, 8)
     _cut(record.noticed, _MOST_NOTICED)
     _cut(record.answers, MAX_ANSWERS)
+
+
+def _bound_lane(lane: Lane) -> None:
+    if not (lane.starts or lane.texts or lane.tail or lane.older or lane.pruned or lane.shortened or lane.excused or lane.nudges or lane.stop):
+        return  # nearly always
+    _cut(lane.starts, 4)
+    _cut(lane.texts, 16)
+    _cut(lane.tail, 4)
+    _cut(lane.older, 16)
+    _cut(lane.pruned, 8)
+    _cut(lane.shortened, 8)
+    _cut(lane.excused, 8)
+    _cut(lane.nudges, 8)
+    for nudge in lane.nudges:
+        nudge.tool = _clipped(nudge.tool)
+    if lane.stop is not None:
+        lane.stop.tool = _clipped(lane.stop.tool)
 
 
 def _cut(kept: list[Any], most: int) -> None:
@@ -379,14 +386,13 @@ def _worth(lane: Lane) -> tuple[bool, bool, float]:
 
 
 def _calls_of(lane: Lane) -> int:
-    before = sum([len(node.calls) for node in lane.before]) if lane.before else 0
-    return before + sum([len(node.calls) for node in lane.nodes])
+    return sum([len(node.calls) for node in (lane.before + lane.nodes if lane.before else lane.nodes)])
 
 
 def _trim_calls(lane: Lane) -> None:
     """Keeps the newest calls: what came before a compaction goes first, then the oldest messages."""
     total = _calls_of(lane)
-    if total <= MAX_CALLS and max(len(lane.nodes), len(lane.before)) <= _MOST_NODES:  # nearly always
+    if total <= MAX_CALLS and len(lane.nodes) <= _MOST_NODES and len(lane.before) <= _MOST_NODES:  # nearly always
         return
     while total > MAX_CALLS and lane.before:
         total -= len(lane.before.pop(0).calls)
