@@ -31,16 +31,18 @@ class Deadline:
         self._seconds = seconds
         self._waits: Waits[_Task] = Waits(seconds, self._doubt)
         self._doubts: dict[_Task, _Doubt] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None  # whose ticks are counted
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which calls are made, and whose ticks are counted
         self._ticking = False
         self._next = 0.0
 
     async def kept(self, call: Awaitable[_Answer]) -> _Answer:
         """The call's answer. Raises `TimeoutError` when it does not come in time. A task waits for one at a time."""
-        task = asyncio.current_task()
-        assert task is not None
+        loop = self._loop
+        task = None if loop is None else asyncio.current_task(loop)
+        if loop is None or task is None:  # the first call, or the first in another loop
+            loop, task = self._begin_in_this_loop()
         cancelling = task.cancelling()
-        self._waits.begin(task)
+        self._waits.begin(task, loop)
         try:
             answer = await call
         except asyncio.CancelledError as error:
@@ -56,11 +58,15 @@ class Deadline:
             other.quiet = 0
         return answer
 
+    def _begin_in_this_loop(self) -> tuple[asyncio.AbstractEventLoop, _Task]:
+        self._doubts.clear()
+        self._loop, self._ticking = asyncio.get_running_loop(), False
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        return self._loop, task
+
     def _doubt(self, task: _Task, late: float) -> None:
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._doubts.clear()
-            self._loop, self._ticking = loop, False
         self._doubts[task] = _Doubt(loop.time() + (LONGEST - 1) * self._seconds)
         if not self._ticking:
             self._ticking = True
