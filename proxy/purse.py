@@ -135,6 +135,8 @@ def accounts_of(ancestors: Sequence[bytes], team: bytes, quota: Quota) -> tuple[
 
     A team's session counts once with all that are below it.
     """
+    if not (ancestors or team):
+        return ()
     above = tuple([Account(ancestor) for ancestor in ancestors])
     if not team:
         return above
