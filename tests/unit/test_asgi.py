@@ -386,7 +386,7 @@ async def test_a_response_that_breaks_off_ends_the_connection(then: Callable[[],
 
 async def test_an_application_that_breaks_off_is_no_exception(caplog: pytest.LogCaptureFixture) -> None:
     """As a forwarded body does whose upstream broke off. The log says no more than that it did."""
-    cycle, _, _ = made(Cycle)
+    cycle, _, _ = cycle_of()
     await ran(begun(lambda: None), cycle)
 
     assert [(record.getMessage(), record.exc_info) for record in caplog.records] == [
