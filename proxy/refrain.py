@@ -11,6 +11,7 @@ _STEP = 16  # characters between two looks, so that it does not matter how a tex
 _SEEN = PASSAGE + _KEY + _STEP  # characters that a look goes back over
 _TIMES = 20  # repetitions of a short passage
 _LONG = (12, 400)  # repetitions of a longer one, and characters of them together
+_LEAST = 40  # characters of any repetition that is too many
 _BLANK = 2_000  # characters of something without letters
 _ASKED = 20_000  # characters of something the user wrote too
 
@@ -98,7 +99,7 @@ class Refrain:
             self._stretch += _STEP
         else:
             self._period, self._stretch = period, _same_end(tail, period)
-        if self._stretch >= self._enough(tail[-period:]):
+        if self._stretch >= _LEAST and self._stretch >= self._enough(tail[-period:]):  # most end soon
             self.reached, self.start = True, at - self._stretch
             self.passage, self.times = tail[-period:], self._stretch // period
 
@@ -111,13 +112,12 @@ class Refrain:
         if self._asked and all(word in self._asked for word in words):
             return _ASKED
         times, together = _LONG
-        return min(max(_TIMES * len(passage), 40), max(times * len(passage), together))
+        return min(max(_TIMES * len(passage), _LEAST), max(times * len(passage), together))
 
 
 def _same_end(text: str, period: int) -> int:
     """How many characters at the end of a text, whose key is, are those of a period before; that period included."""
-    newer, older = text[period:-_KEY][::-1], text[: -_KEY - period][::-1]
-    for same, (one, before) in enumerate(zip(newer, older, strict=True), _KEY):
-        if one != before:
+    for same in range(_KEY, len(text) - period):
+        if text[-1 - same] != text[-1 - same - period]:
             return same + period
     return len(text)
