@@ -263,7 +263,6 @@ _FORMS = (Form(VERSION, _read, _written),)
 A new version takes two releases, since the one before each must be able to go on with what it writes: the first has it in the second place,
 the next in the first (docs/stores.md).
 """
-_WRITE = {form.version: form.write for form in _FORMS}
 
 
 def load(data: bytes | None, key: int) -> Record:
@@ -284,7 +283,7 @@ def load(data: bytes | None, key: int) -> Record:
 
 def dump(record: Record) -> bytes:
     """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`."""
-    write = _WRITE[record.version]
+    write = next(form.write for form in _FORMS if form.version == record.version)
     _bound(record)
     data = write(record)
     while (size := len(data)) > MAX_BYTES:
