@@ -90,6 +90,7 @@ class Protocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.cycle: Cycle = None  # type: ignore[assignment]
+        self._answering: Cycle | None = None  # the last that has begun; `cycle` is the last that has come
         self._queue: deque[tuple[Cycle, Scope]] = deque()
         self._client_timeout = client_timeout
         self._in_head = True
@@ -112,8 +113,8 @@ class Protocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         self.connections.discard(self)
-        if self.cycle is not None:
-            self.cycle.lose()
+        if self._answering is not None:
+            self._answering.lose()
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
@@ -144,6 +145,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
+        self._idle_since = None
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name, value))
@@ -197,6 +199,7 @@ class Protocol(HttpToolsProtocol):
         self._url = url
 
     def _begin(self, cycle: Cycle, scope: Scope) -> None:
+        self._answering = cycle
         self.tasks.add(self.loop.create_task(cycle.run(self.app, scope, self.tasks)))
 
     def on_body(self, body: bytes) -> None:
@@ -208,6 +211,8 @@ class Protocol(HttpToolsProtocol):
         self._brought = 0
         self._waiting = None
         self.cycle.complete()
+        if self.cycle.response_complete:  # before all of the request had come
+            self._idle()
 
     # ---- between two requests
 
@@ -219,6 +224,9 @@ class Protocol(HttpToolsProtocol):
         if self._queue:
             self._begin(*self._queue.popleft())
             return
+        self._idle()
+
+    def _idle(self) -> None:
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
@@ -262,7 +270,7 @@ class Protocol(HttpToolsProtocol):
 
     def _owes_request(self) -> bool:
         """Whether there is more of a request to come. Between two of them that is `timeout_keep_alive`'s business."""
-        if self.flow.read_paused:  # it is the proxy that does not read on
+        if self.flow.read_paused or self._queue:  # it is the proxy that does not read on, or answers an earlier one
             return False
         if not self._in_head or self.cycle is None:
             return True

@@ -358,7 +358,9 @@ def _bound(record: Record) -> None:
 
 
 def _bound_lane(lane: Lane) -> None:
-    if not (lane.starts or lane.texts or lane.tail or lane.older or lane.pruned or lane.shortened or lane.excused or lane.nudges or lane.stop):
+    if not (
+        lane.starts or lane.texts or lane.tail or lane.older or lane.pruned or lane.shortened or lane.excused or lane.nudges or lane.stop
+    ):
         return  # nearly always
     _cut(lane.starts, 4)
     _cut(lane.texts, 16)

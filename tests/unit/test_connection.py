@@ -169,6 +169,29 @@ async def test_a_flood_of_requests_on_one_connection_ends_it() -> None:
     assert len(paths) < 20
 
 
+async def test_a_client_that_leaves_is_missed_by_the_request_under_way() -> None:
+    """Also where it had sent the next one already; nobody answers that."""
+    begun, gone = asyncio.Event(), asyncio.Event()
+    paths: list[str] = []
+
+    async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+        paths.append(scope["path"])
+        begun.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+
+    async with serving(waiting) as (_, writer):
+        writer.write(b"GET /first HTTP/1.1\r\nhost: a\r\n\r\nGET /next HTTP/1.1\r\nhost: a\r\n\r\n")
+        async with asyncio.timeout(5):
+            await begun.wait()
+        writer.transport.abort()
+        async with asyncio.timeout(5):
+            await gone.wait()
+
+    assert paths == ["/first"]
+
+
 async def test_nonsense_behind_a_request_is_not_answered_within_its_answer() -> None:
     """The client would take it for a part of that."""
     gone = asyncio.Event()
@@ -246,6 +269,21 @@ async def test_a_connection_of_no_use_is_closed() -> None:
         assert await answer_to(reader) == b""
 
     assert 0.9 <= loop.time() - answered < 4
+
+
+async def test_a_connection_of_no_use_is_closed_after_an_answer_that_came_early() -> None:
+    """Its time begins when the body that nobody waited for is there."""
+
+    async def refusing(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no"})
+
+    async with serving(refusing, timeout_keep_alive=1) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n")
+        async with asyncio.timeout(5):
+            await reader.readuntil(b"\r\n\r\nno")
+        writer.write(b"abc")
+        assert await answer_to(reader) == b""
 
 
 async def test_a_request_under_way_keeps_its_connection() -> None:

@@ -225,6 +225,18 @@ async def test_a_body_that_the_proxy_does_not_read_on_is_not_the_clients_fault(c
     assert await connection.waits(3600) is None
 
 
+async def test_a_request_that_waits_for_its_turn_may_come_slowly(connect: Connect) -> None:
+    """What would be said of it would be a part of the answer before it."""
+    connection = connect()
+    await connection.takes(WHOLE + HEAD)
+
+    assert await connection.waits(3600) is None
+    connection.answers.set()
+    await settled()
+    assert connection.transport.written.endswith(b"ok")
+    assert await connection.waits(2 * TIMEOUT) is not None
+
+
 async def test_a_body_that_nobody_wants_any_more_is_not_waited_for(connect: Connect) -> None:
     """The answer has gone out: there is nothing left to say."""
     connection = connect(reads=False)
