@@ -7,6 +7,7 @@ Every key and link is scoped to the caller's key, so that two tenants never meet
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +18,7 @@ from proxy.known_clients import CLIENTS, SAY_MORE, STRANGER, Known, is_side_requ
 from proxy.models import ToolCall
 
 _MAX_ID = 256
-_MAX_NAMED = _MAX_CALLS = 8192
+_MOST = 8_192  # of each kind of key that is remembered
 _ID = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,254}[\x21-\x7e])?")
 _VENDOR_SESSION = re.compile(r"x-(?!.*parent).+-session-id")
 _CLAUDE_USER = re.compile(r'(?:_session_|"session_id"\s*:\s*")([0-9a-fA-F-]{8,64})(?:"|$)')  # one name, or an object written as a string
@@ -175,7 +176,9 @@ def _session(
     found = _from_baggage(headers) if "baggage" in headers else None
     if found is None and hints:
         found = _from_body(hints, client)
-    return found or _said_twice(headers, hints) or (None, "derived")
+    if found is None and ("session-id" in headers or "session_id" in headers):
+        found = _said_twice(headers, hints)
+    return found or (None, "derived")
 
 
 def _first(headers: Mapping[str, str], names: Sequence[str]) -> tuple[str | None, str]:
@@ -188,8 +191,6 @@ def _first(headers: Mapping[str, str], names: Sequence[str]) -> tuple[str | None
 
 def _said_twice(headers: Mapping[str, str], hints: Mapping[str, str]) -> tuple[str, str] | None:
     """An ambiguous session header whose value another field repeats, as pi and clients built on it do."""
-    if headers.keys().isdisjoint(_AMBIGUOUS):
-        return None
     value, name = _first(headers, _AMBIGUOUS)
     repeated = (headers.get("x-client-request-id"), hints.get("prompt_cache_key"))
     return (value, name) if value is not None and value in repeated else None
@@ -258,6 +259,17 @@ def _nano_dollars(headers: Mapping[str, str], name: str) -> int | None:
     return None if value is None else round(value * 1e9)
 
 
+_Known = TypeVar("_Known")
+_Made = TypeVar("_Made")
+
+
+def _remembered(cache: dict[_Known, _Made], known: _Known, made: _Made) -> _Made:
+    if len(cache) >= _MOST:
+        del cache[next(iter(cache))]
+    cache[known] = made
+    return made
+
+
 class Keys:
     """Keys of sessions and links under one secret: 16 bytes each, scoped to a caller, not to be turned back."""
 
@@ -266,6 +278,7 @@ class Keys:
         self._begun: dict[bytes, Hash] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
         self._named: dict[tuple[int, int, str], tuple[bytes, bytes, bytes]] = {}
+        self._tenants: dict[tuple[int, str], bytes] = {}
         self._calls: dict[tuple[int, int, int], bytes] = {}
 
     def _key(self, kind: bytes, *parts: bytes | str | int) -> bytes:
@@ -285,10 +298,8 @@ class Keys:
         known = hash(caller), hash(session), team  # keyed at random by the interpreter; two, that no tenant be taken for another
         found = self._named.get(known)
         if found is None:
-            if len(self._named) >= _MAX_NAMED:
-                del self._named[next(iter(self._named))]
             tenant = self.tenant(caller, team)
-            found = self._named[known] = tenant, self.session(tenant, session), self.named_scope(session, team)
+            found = _remembered(self._named, known, (tenant, self.session(tenant, session), self.named_scope(session, team)))
         return found
 
     def parent(self, identity: Identity) -> bytes | None:
@@ -296,8 +307,12 @@ class Keys:
         return None if identity.parent is None else self.named(identity.caller, identity.parent, identity.team)[1]
 
     def tenant(self, caller: str, team: str = "") -> bytes:
-        """A team, whichever of its keys a caller shows; without teams the caller."""
-        return self._key(b"team", team) if team else self._key(b"tenant", caller)
+        """A team, whichever of its keys a caller shows; without teams the caller. Cached as `named` is."""
+        known = hash(caller), team
+        found = self._tenants.get(known)
+        if found is None:
+            found = _remembered(self._tenants, known, self._key(b"team", team) if team else self._key(b"tenant", caller))
+        return found
 
     def session(self, tenant: bytes, session: str) -> bytes:
         return self._key(b"session", tenant, session)
@@ -328,9 +343,7 @@ class Keys:
         known = hash(scope), hash((call.id, call.name)), fingerprint
         found = self._calls.get(known)
         if found is None:
-            if len(self._calls) >= _MAX_CALLS:
-                del self._calls[next(iter(self._calls))]
-            found = self._calls[known] = self._key(b"call", scope, call.id, call.name, fingerprint)
+            found = _remembered(self._calls, known, self._key(b"call", scope, call.id, call.name, fingerprint))
         return found
 
     def kept(self, scope: bytes, name: str) -> bytes:

@@ -380,18 +380,19 @@ def test_passages_of_a_huge_text_are_looked_for_at_its_start() -> None:
 
 def test_the_keys_of_named_sessions_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fell out is made again, the same; callers and sessions never share an entry."""
-    monkeypatch.setattr("proxy.identity._MAX_NAMED", 2)
+    monkeypatch.setattr("proxy.identity._MOST", 2)
     keys = Keys(b"s" * 32)
     first = keys.named("sk-a", "one")
     assert first == (keys.tenant("sk-a"), keys.session(keys.tenant("sk-a"), "one"), keys.named_scope("one"))
     others = [keys.named(caller, session) for caller, session in (("sk-b", "one"), ("sk-a", "two"), ("sk-", "aone"))]
+    assert len({keys.tenant(caller) for caller in ("sk-a", "sk-b", "sk-c", "sk-")}) == 4
     assert len({key for _, key, _ in [first, *others]}) == 4
     assert keys.named("sk-a", "one") == first
 
 
 def test_the_links_of_calls_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fell out is made again, the same; tenants, ids, tools and arguments never share an entry."""
-    monkeypatch.setattr("proxy.identity._MAX_CALLS", 2)
+    monkeypatch.setattr("proxy.identity._MOST", 2)
     keys = Keys(b"s" * 32)
     one, two = keys.tenant("a"), keys.tenant("b")
     call, other, renamed = ToolCall("call_1", "t", "{}"), ToolCall("call_2", "t", "{}"), ToolCall("call_1", "u", "{}")
