@@ -190,7 +190,8 @@ class Cycle:
             return
         kind = message["type"]
         if kind == "http.response.start" and not self.response_started:
-            self._transport.write(self._begun(message["status"], message.get("headers", ())))
+            status: int = message["status"]
+            self._transport.write(self._framed(status, self._begun(status, message.get("headers", ()))))
         elif kind == "http.response.body" and self.response_started and not self.response_complete:
             self._go_on(message.get("body", b""), more=message.get("more_body", False))
         else:
@@ -200,17 +201,20 @@ class Cycle:
         """Sends a complete response, its length among the fields; False where that has to wait, or is not due."""
         if self._flow.write_paused or self.disconnected or self.response_started:
             return False
-        self._end(self._begun(status, fields) + (b"" if self._bodiless else body))
+        self._end(self._begun(status, fields) + (b"\r\n" if self._bodiless else b"\r\n" + body))
         return True
 
     def _begun(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-        """The head. fields: names in lower case, as ASGI wants them; none about the connection or the coding a body is transferred in."""
+        """The head's lines. fields: names in lower case; none about the connection or the coding in which a body is transferred."""
         lines = [*map(b": ".join, fields), b""]
         together = b"".join(lines)
         if b"\r" in together or b"\n" in together:
             raise RuntimeError("a header field has a line break in it")
         self.response_started = True
-        head = STATUS_LINE[status] + b"\r\n".join(lines) + (b"" if self.keep_alive else b"connection: close\r\n")
+        return STATUS_LINE[status] + b"\r\n".join(lines) + (b"" if self.keep_alive else b"connection: close\r\n")
+
+    def _framed(self, status: int, head: bytes) -> bytes:
+        """The whole head, which says where the body ends."""
         length = head.find(_LENGTH)
         if length >= 0:
             length += len(_LENGTH)
