@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -104,9 +104,9 @@ class Response:
             if self._whole.body:
                 yield self._whole.body
             return
-        size = 0
+        size, coming = 0, self._arrivals()
         try:
-            while piece := await self._next():
+            while piece := await coming():
                 size += len(piece)
                 if self._followed and size > _MOST_STREAMED:
                     raise self._too_long(_MOST_STREAMED)
@@ -127,9 +127,9 @@ class Response:
                 raise self._too_long(limit)
             return whole
         pieces: list[bytes] = []
-        size = 0
+        size, coming = 0, self._arrivals()
         try:
-            while piece := await self._next():
+            while piece := await coming():
                 size += len(piece)
                 if limit is not None and size > limit:
                     raise self._too_long(limit)
@@ -141,9 +141,9 @@ class Response:
     def _too_long(self, limit: int) -> UpstreamCut:
         return UpstreamCut(f"{self._upstream} answered with more than the {limit} bytes that Lastcall reads of one answer.")
 
-    def _next(self) -> Awaitable[bytes]:
-        """The next piece, b"" at the end."""
-        return self._arrived() if self._decoder is None else self._decoded(self._decoder)
+    def _arrivals(self) -> Callable[[], Awaitable[bytes]]:
+        """What tells the next piece, b"" at the end."""
+        return self._arrived if self._decoder is None else partial(self._decoded, self._decoder)
 
     async def _decoded(self, decoder: Decoder) -> bytes:
         try:
