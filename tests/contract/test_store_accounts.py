@@ -87,6 +87,26 @@ async def test_a_call_may_be_a_step_in_one_ledger_and_none_in_another(store: Sto
     assert own is not None and (own.ledger.steps, own.ledger.tokens) == (0, 300)
 
 
+async def test_a_call_that_cost_more_than_can_be_counted_breaks_no_ledger(store: Store, session: bytes, team: bytes) -> None:
+    """An upstream may report what it likes, and as often as it likes: everything is settled, and calls are refused and served as before."""
+    rows = account(team, day="day 1", cost=10**12)
+    usual = {"input_price": 1, "output_price": 1, "accounts": (rows,)}
+    absurd = {"input_tokens": 2**53, "output_tokens": 2**53, "cost": 10**21, "model": "m", "day": "2026-11-29"}
+    await store.open(session, call("0", **usual), TTL)
+    for many in range(3):
+        await settle(store, session, *[paid(f"{many}:{one}", rows, **absurd) for one in range(1000)])
+    refusing = await store.open(session, call("a", **usual), TTL)
+    serving = await store.open(session, call("b", **limited(steps=10_000)), TTL)
+    (own,) = await store.peek([Account(session)])
+    (row,) = await store.usage(team, ["2026-11-29"])
+
+    assert refused(refusing) == "cost"
+    assert refused(serving) is None
+    assert own is not None
+    assert (own.ledger.steps, serving.ledger.reserved_steps) == (3000, 2)
+    assert min(own.ledger.tokens, own.ledger.cost, row.input_tokens, row.output_tokens, row.cost) >= 2**53
+
+
 async def test_one_refusal_undoes_the_rest(store: Store, session: bytes, team: bytes) -> None:
     """What the session and the other accounts had granted is given back before the answer, and told so."""
     rich, poor = account(team, tokens=9000), account(team + b"'", tokens=1200)

@@ -51,7 +51,7 @@ if #asked > 7 then
       if day > 0 then
         local row = KEYS[day]
         for unit, amount in pairs({steps = steps, input = input, output = output, cost = cost}) do
-          redis.call('HINCRBY', row, model .. '|' .. unit, amount)
+          redis.pcall('HINCRBY', row, model .. '|' .. unit, math.min(amount, 2 ^ 53)) -- no sum of such is counted to its end
         end
         redis.call('PEXPIRE', row, asked[7])
       end

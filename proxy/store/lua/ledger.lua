@@ -15,6 +15,7 @@
 local ledger, leases = KEYS[1], KEYS[2]
 local STEPS, INPUT, OUTPUT, COST, HELD = 1, 2, 3, 4, 4 -- places among counters; what is held stands HELD places on
 local WINDOW_SECONDS = 3600 -- how long a window's counters stay after its end, for those who look
+local LARGEST = 2 ^ 60 -- of a counter: sums of some of them can still be written
 local HOLD = '^(%d+):(%d+):(%d+):(%d+):([^:]*):([^:]*):(.*)$'
 
 local time = redis.call('TIME')
@@ -32,7 +33,14 @@ local function counters(text)
 end
 
 local function text_of(numbers)
-  return string.format('%d %d %d %d %d %d %d %d', unpack(numbers))
+  local text = string.format('%d %d %d %d %d %d %d %d', unpack(numbers))
+  if string.find(text, '-', 1, true) then -- one is too large to be written, or was too large to be counted exactly
+    for place = 1, 2 * HELD do
+      numbers[place] = math.max(math.min(numbers[place], LARGEST), 0)
+    end
+    text = string.format('%d %d %d %d %d %d %d %d', unpack(numbers))
+  end
+  return text
 end
 
 local function hold_nothing(numbers)
