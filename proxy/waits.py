@@ -30,7 +30,10 @@ class Waits(Generic[Waiting]):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, one: Waiting, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """It waits from now on; one that did so already begins anew. loop: the running one, where it is at hand: to ask is a system call."""
+        """It waits from now on; one that did so already begins anew.
+
+        loop: the running one, where it is at hand: to ask for it is a system call.
+        """
         loop = loop or asyncio.get_running_loop()
         if loop is not self._loop:
             self._waiting.clear()
