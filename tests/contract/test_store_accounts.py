@@ -90,7 +90,7 @@ async def test_a_call_may_be_a_step_in_one_ledger_and_none_in_another(store: Sto
 async def test_a_call_that_cost_more_than_can_be_counted_breaks_no_ledger(store: Store, session: bytes, team: bytes) -> None:
     """An upstream may report what it likes, and as often as it likes: everything is settled, and calls are refused and served as before."""
     rows = account(team, day="day 1", cost=10**12)
-    usual = {"input_price": 1, "output_price": 1, "accounts": (rows,)}
+    usual: dict[str, Any] = {"input_price": 1, "output_price": 1, "accounts": (rows,)}
     absurd = {"input_tokens": 2**53, "output_tokens": 2**53, "cost": 10**21, "model": "m", "day": "2026-11-29"}
     await store.open(session, call("0", **usual), TTL)
     for many in range(3):
