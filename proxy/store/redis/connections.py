@@ -40,12 +40,17 @@ class Line(asyncio.Protocol):
         self.is_closing = self._transport.is_closing
 
     def exchange(self, commands: bytes, count: int) -> "asyncio.Future[list[Any]]":
-        """So many replies, errors among them as values. Whoever no longer waits for them has to close it."""
+        """So many replies, errors among them as values. Whoever no longer waits for them has to say so."""
         self._replies = []
         self._most = count
         self._waiting = waiting = self._loop.create_future()
         self._transport.write(commands)
         return waiting
+
+    def give_up(self) -> None:
+        """Closes it where replies are yet to come, which would answer the next caller. Once they are there, it may be the next one's."""
+        if self._waiting is None or self._waiting.cancelled():
+            self.close()
 
     def close(self) -> None:
         self._writer.close()
@@ -104,8 +109,8 @@ class Connections:
             self.drop()
             replies = await self._connect_and_exchange(words, count)  # A server that was restarted meanwhile answers on a new connection.
         except BaseException:
-            if line is not None:  # also on cancellation: the replies would answer the next caller
-                line.close()
+            if line is not None:
+                line.give_up()
             raise
         finally:
             slots.give()
@@ -148,7 +153,7 @@ class Connections:
         try:
             return await line.exchange(words, count)
         except BaseException:
-            line.close()
+            line.give_up()
             raise
 
     async def _connected(self) -> Line:

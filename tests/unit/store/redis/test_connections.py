@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import InvalidResponse, ResponseError
 
 from proxy.store.command import said
-from proxy.store.redis.connections import Connections
+from proxy.store.redis.connections import Connections, Line
 from proxy.store.redis.servers import Options
 
 Answer = Callable[[asyncio.StreamWriter, int], Awaitable[None]]
@@ -133,3 +133,32 @@ async def test_whoever_gives_up_takes_the_connection_along() -> None:
             await call
 
         assert await connections.exchange([PING]) == [b"good"]
+
+
+async def test_whoever_gives_up_once_it_has_its_replies_takes_nobodys_connection_along() -> None:
+    """It is another caller's by then."""
+    loop = asyncio.get_running_loop()
+    next_call: asyncio.Task[list[Any]] | None = None
+
+    async def answer(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(b"+%d\r\n" % number)
+
+    async with serving(answer) as connections:
+        free = connections._free
+
+        def hand_over(line: Line) -> None:
+            nonlocal next_call
+            free(line)
+            if next_call is None:
+                loop.call_soon(call.cancel)
+                next_call = loop.create_task(connections.exchange([PING]))
+
+        connections._free = hand_over  # type: ignore[method-assign]
+        call = loop.create_task(connections.exchange([PING]))
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert next_call is not None
+        first = await next_call
+        third = await connections.exchange([PING])
+
+    assert (first, third) == ([b"1"], [b"1"])
