@@ -74,9 +74,10 @@ class Linked:
         self._stored: dict[bytes, tuple[bytes, float]] = {}
 
     def begin(self, links: Sequence[bytes], session: bytes) -> None:
-        """They are on their way to the store."""
+        """They are on their way to the store, where they take the place of what led elsewhere."""
         for link in links:
             self._under_way[link] = session
+            self._stored.pop(link, None)
 
     def end(self, links: Sequence[bytes]) -> None:
         """They are there, or will not be."""

@@ -218,6 +218,22 @@ async def test_a_commit_that_does_not_come_is_waited_for_only_so_long() -> None:
     await task
 
 
+async def test_an_answer_on_its_way_to_the_store_leads_to_the_session_that_gave_it_last() -> None:
+    """Though another gave the same before: two runs of one task are two sessions."""
+    world = World()
+    one, other = await world.open(), await world.open()
+    assert one.key != other.key
+    await world.commit(one, calls(LS))
+    world.store.gate = asyncio.Event()
+    _, task = world.sessions.commit(other, world.result(calls(LS)), [calls(LS)])
+    goes_on = asyncio.create_task(world.open(looping(1)))
+    await asyncio.sleep(0)
+    world.store.gate.set()
+    await task
+
+    assert (await goes_on).key == other.key
+
+
 async def test_the_newest_commit_of_a_session_is_the_one_waited_for() -> None:
     """An older one that ends does not take its place away."""
     world = World()
