@@ -9,7 +9,7 @@ from proxy.trail import answer_identity
 
 _LINKED_CALLS = 6  # calls of the newest messages that a history is looked up by
 _PASSAGES_ASKED, _PASSAGES_KEPT = 32, 4
-_MOST_STORED = 8192
+_MOST_STORED = 4096  # sessions
 
 
 def links_of(case: Case, keys: Keys, scope: bytes, *, named: bool) -> list[bytes]:
@@ -65,6 +65,7 @@ def links_after(case: Case, keys: Keys, scope: bytes, choices: Sequence[Choice],
 class Linked:
     """To which sessions the answers lead that this process gave: until they are in the store, and for a while after, which saves a look.
 
+    After that only the newest of each session: what a session said before, another may have said since, in another process.
     lasts: for how many seconds what is in the store may be relied on.
     """
 
@@ -72,6 +73,7 @@ class Linked:
         self._lasts = lasts
         self._under_way: dict[bytes, bytes] = {}
         self._stored: dict[bytes, tuple[bytes, float]] = {}
+        self._newest: dict[bytes, Sequence[bytes]] = {}  # what is stored, by session; the newest stand last
 
     def begin(self, links: Sequence[bytes], session: bytes) -> None:
         """They are on their way to the store, where they take the place of what led elsewhere."""
@@ -86,11 +88,17 @@ class Linked:
 
     def stored(self, links: Sequence[bytes], session: bytes, now: float) -> None:
         """They are there. now: epoch seconds."""
+        self._forget(session)
+        self._newest[session] = links
         for link in links:
-            self._stored.pop(link, None)  # the newest stand last
             self._stored[link] = session, now + self._lasts
-        while len(self._stored) > _MOST_STORED:
-            del self._stored[next(iter(self._stored))]
+        while len(self._newest) > _MOST_STORED:
+            self._forget(next(iter(self._newest)))
+
+    def _forget(self, session: bytes) -> None:
+        for link in self._newest.pop(session, ()):
+            if (found := self._stored.get(link)) is not None and found[0] == session:
+                del self._stored[link]
 
     def not_yet_stored(self, links: Sequence[bytes]) -> bytes | None:
         """The session of the first of these links that is on its way."""

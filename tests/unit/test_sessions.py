@@ -160,6 +160,19 @@ async def test_a_history_is_looked_for_in_the_store_unless_this_process_gave_its
     assert (await world.open(looping(1))).key != one.key
 
 
+async def test_a_task_that_is_run_again_elsewhere_has_a_session_of_its_own() -> None:
+    """Which this process finds in the store: what it gave as an answer itself it trusts only as the newest of a session."""
+    world = World()
+    elsewhere = world.process()
+    begun = [*one_said("hi", "list it"), {"role": "user", "content": "more"}]
+    await world.commit(await world.open(), says("hi"))
+    await world.commit(await world.open(begun), says("ho"))
+    again = await world.open(sessions=elsewhere)
+    await world.commit(again, says("hi"), sessions=elsewhere)
+
+    assert (await world.open(begun)).key == again.key
+
+
 async def test_what_the_store_did_not_take_leads_nowhere() -> None:
     """An answer whose commit failed, as if it had never been given."""
     world = World()
