@@ -174,8 +174,9 @@ class Protocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._begin(cycle, scope)
         else:
-            self.flow.pause_reading()
             self._queue.append((cycle, scope))
+            if len(self._queue) >= _MOST_QUEUED // 2:  # before that reading goes on, or it would not be seen that the client leaves
+                self.flow.pause_reading()
 
     def _aim(self, url: bytes) -> None:
         """Makes the scope of requests for this address: most of a connection's are for the same. Raises for what is no address."""

@@ -192,6 +192,32 @@ async def test_a_client_that_leaves_is_missed_by_the_request_under_way() -> None
     assert paths == ["/first"]
 
 
+async def test_a_client_that_leaves_is_missed_although_it_sent_ahead() -> None:
+    """By a request that was taken at once, so that nobody reads on; the next one had not come then."""
+    begun, gone = asyncio.Event(), asyncio.Event()
+    paths: list[str] = []
+
+    async def waiting(scope: Scope, _: Receive, __: Send) -> None:
+        paths.append(scope["path"])
+        cycle = scope["extensions"][EXTENSION]
+        assert cycle.at_once() == b"a"
+        cycle.on_loss = gone.set
+        begun.set()
+        await gone.wait()
+
+    async with serving(waiting) as (_, writer):
+        writer.write(b"POST /first HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\na")
+        async with asyncio.timeout(5):
+            await begun.wait()
+        writer.write(b"GET /next HTTP/1.1\r\nhost: a\r\n\r\n")
+        await writer.drain()
+        writer.close()
+        async with asyncio.timeout(5):
+            await gone.wait()
+
+    assert paths == ["/first"]
+
+
 async def test_nonsense_behind_a_request_is_not_answered_within_its_answer() -> None:
     """The client would take it for a part of that."""
     gone = asyncio.Event()
