@@ -94,6 +94,7 @@ class Protocol(HttpToolsProtocol):
         self._queue: deque[tuple[Cycle, Scope]] = deque()
         self._client_timeout = client_timeout
         self._in_head = True
+        self._line = b""  # of a head that has not come whole: the last one, which may go on
         self._url: bytes | None = None
         self._scope: dict[str, Any] = {}  # of requests for that
         self._head = _Head([])
@@ -124,7 +125,13 @@ class Protocol(HttpToolsProtocol):
         self._fruitless += len(data)
         self._brought += len(data)
         if self._in_head:
+            if self._line:
+                data, self._line = self._line + data, b""
             end = data.find(b"\r\n\r\n")
+            if end < 0:
+                end = data.rfind(b"\r\n")
+                end = len(data) if end < 0 else end
+                data, self._line = data[:end], data[end:]
             if data.find(b"pgrade:", 0, end) >= 0:  # the parser would drop the body; a server may ignore it (RFC 9110 section 7.8)
                 data = _UPGRADE.sub(b"", data[:end]) + data[end:]
         super().data_received(data)
@@ -152,8 +159,9 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         headers, self.headers = self.headers, []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
-        # A request of 20 bytes is kept as a KiB, a field of four as some 200 bytes.
-        if len(self._queue) >= _MOST_QUEUED or len(headers) > _MOST_FIELDS:
+        # A request of 20 bytes is kept as a KiB, a field of four as some 200 bytes. A wish for another protocol is here if it stood behind
+        # another request: its body would be taken for the next one.
+        if self.parser.should_upgrade() or len(self._queue) >= _MOST_QUEUED or len(headers) > _MOST_FIELDS:
             raise OverflowError
         self._fruitless = 0
         self._in_head = False

@@ -253,6 +253,39 @@ async def test_a_wish_to_speak_another_protocol_loses_no_body() -> None:
     assert b"upgrade" not in dict(seen.requests[0][0]["headers"])
 
 
+@pytest.mark.parametrize("cut", [2, 20, 82, 84, 90, 91, 93, 95, 96, 97, 103, 104, 105, 110])
+async def test_a_wish_that_comes_in_two_pieces_loses_no_body(cut: int) -> None:
+    """Wherever the network parts it: what stands in a body would be the next request."""
+    seen = Seen()
+    request = (
+        b"POST / HTTP/1.1\r\nhost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nContent-Length: 37\r\nUpgrade: h2c\r\nx: y\r\n\r\n"
+        b"GET /inner HTTP/1.1\r\nhost: inside\r\n\r\n"
+    )
+    async with serving(seen) as (reader, writer):
+        writer.write(request[:cut])
+        await asyncio.sleep(0.02)
+        writer.write(request[cut:-1])
+        await asyncio.sleep(0.02)
+        writer.write(request[-1:])
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+
+    assert [(scope["path"], len(body)) for scope, body in seen.requests] == [("/", 37)]
+
+
+async def test_a_wish_that_cannot_be_passed_over_ends_the_connection() -> None:
+    """Behind another request in one piece. Its body would be taken for the next."""
+    seen = Seen()
+    async with serving(seen) as (reader, writer):
+        wish = b"POST /wish HTTP/1.1\r\nhost: a\r\nConnection: Upgrade\r\nContent-Length: 37\r\nUpgrade: h2c\r\n\r\n"
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n" + wish)
+        await asyncio.sleep(0.05)
+        writer.write(b"GET /inner HTTP/1.1\r\nhost: inside\r\n\r\n")
+        await answer_to(reader)
+
+    assert [scope["path"] for scope, _ in seen.requests] in (["/"], [])
+
+
 async def test_a_trailer_is_no_header() -> None:
     """Who filters headers on the way here has not seen it (RFC 9110 section 6.5.1)."""
     seen = Seen()
