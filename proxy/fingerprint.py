@@ -286,8 +286,11 @@ _OWN_NOTE = "[lastcall"
 
 
 def sketch(content: bytes) -> int:
-    """A small number that results keep when only what is volatile in them changes. Costs a hundredth of a normalised text."""
-    return (content.count(b"\\n") * 31 + content.count(b'"') * 7 + content.count(b" ")) & 0xFFFF
+    """A small number that results keep when only what is volatile in them changes. Costs a hundredth of a normalised text.
+
+    Line ends and quotes are what backslashes mostly stand before: to count one byte takes a quarter of the time that two take.
+    """
+    return (content.count(b"\\") * 31 + content.count(b" ")) & 0xFFFF
 
 
 _NEAR = 40  # bytes around a difference
