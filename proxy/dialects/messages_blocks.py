@@ -80,8 +80,8 @@ def blocks_of(content: bytes) -> Sequence[Block | UsualBlock]:
 
 def arguments_of(input: bytes) -> str:
     """A call's arguments. A tool without any is called with an empty object."""
-    asked = bytes(input)
-    return asked.decode("utf-8", "replace") if asked[:1] == b"{" else argument_text(asked) or "{}"
+    asked = str(input, "utf-8", "replace")
+    return asked if asked[:1] == "{" else argument_text(input) or "{}"
 
 
 def call_of(block: Block | UsualBlock, arguments: str = "") -> ToolCall:

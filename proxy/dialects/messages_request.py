@@ -13,7 +13,8 @@ from msgspec import Raw, Struct
 from msgspec.json import Decoder, encode
 
 from proxy.dialects.body import TOO_DEEP, Hinted, hints_of, read_body, read_more, tier_of
-from proxy.dialects.messages_blocks import BLOCKS, RESULT, Block, UsualBlock, blocks_of, calls_of, hosted_of
+from proxy.dialects.messages_blocks import BLOCKS, CALL, RESULT, Block, UsualBlock, blocks_of, call_of, hosted_of
+from proxy.dialects.messages_blocks import HOSTED as HOSTED_TYPES
 from proxy.dialects.raw_json import (
     FIELDS,
     Fields,
@@ -152,14 +153,14 @@ def _items(message: _Message | _UsualMessage, place: int, attached: list[Block |
     role = _ROLES.get(said_by, _USER) if isinstance(said_by, str) else _USER
     blocks = blocks_of(content)
     if role is _ASSISTANT:
-        hosted, answer = hosted_of(blocks), Item(role, content, calls_of(blocks), place=place)
-        return [*_hosted_items(hosted, place), answer] if hosted else [answer]
+        return _answered(content, blocks, place)
     results = []
     for block in blocks:
         if block.type == RESULT:
             result = Item(_TOOL, bytes(block.content), (), text(block.tool_use_id), block.is_error is True, place)
             results.append(result)
-            attached += [part for part in blocks_of(result.content) if part.type in _ATTACHED]
+            if parts := blocks_of(result.content):
+                attached += [part for part in parts if part.type in _ATTACHED]
         elif block.type in _ATTACHED:
             attached.append(block)
     if not results:
@@ -168,6 +169,18 @@ def _items(message: _Message | _UsualMessage, place: int, attached: list[Block |
         beside = [raw for raw, block in zip(raw_list(content), blocks, strict=True) if block.type != RESULT]
         results.append(Item(role, list_of(beside), place=place))
     return results
+
+
+def _answered(content: bytes, blocks: Sequence[Block | UsualBlock], place: int) -> list[Item]:
+    calls: list[ToolCall] = []
+    hosted = False
+    for block in blocks:
+        if block.type == CALL:
+            calls.append(call_of(block))
+        elif block.type in HOSTED_TYPES:
+            hosted = True
+    answer = Item(_ASSISTANT, content, tuple(calls), None, False, place)
+    return [*_hosted_items(hosted_of(blocks), place), answer] if hosted else [answer]
 
 
 def _hosted_items(hosted: Sequence[tuple[ToolCall, bytes, bool]], place: int) -> list[Item]:
