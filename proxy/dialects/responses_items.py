@@ -100,10 +100,10 @@ def referred(item: WireItem, kind: str) -> str | None:
 def call_of(item: WireItem, kind: str) -> ToolCall | None:
     """The call that an item makes, None when it makes none. The link to its result is `call_id`, not the item's own id."""
     if kind == "function_call":
-        return ToolCall(text(item.call_id) or text(item.id), _named(item), _string(item.arguments))
+        return ToolCall(call_id_of(item), _named(item), _string(item.arguments))
     if kind not in CALLS or (kind == "tool_search_call" and item.call_id is None):  # without, the provider searches its own tools
         return None
-    call_id = text(item.call_id) or text(item.id)
+    call_id = call_id_of(item)
     if kind == "custom_tool_call":
         return ToolCall(call_id, _named(item), _string(item.input), custom=True)
     name, member = _BUILT_IN[kind]
@@ -116,7 +116,7 @@ def _string(value: Raw | str) -> str:
 
 
 def _named(item: WireItem) -> str:
-    name = text(item.name) or ""
+    name = item.name if isinstance(item.name, str) else ""
     return name if item.namespace is None else in_namespace(text(item.namespace), name)
 
 
@@ -159,8 +159,9 @@ def result_of(owed: Owed, text: str) -> dict[str, Any]:
 
 
 def call_id_of(item: WireItem) -> str | None:
-    """The call that a result answers. One older kind of result names it in its own id."""
-    return text(item.call_id) or text(item.id)
+    """The call that an item makes or answers. One older kind names it in its own id."""
+    call_id = item.call_id
+    return call_id if call_id and isinstance(call_id, str) else text(item.id)
 
 
 def list_in(raw: bytes) -> list[Raw]:

@@ -154,66 +154,60 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
     return request.grown(body, tuple(items), len(asked), *_attached(items))
 
 
-class _History:
-    """Items on their way from the wire. The messages and calls of one answer are gathered until something else comes.
-
-    place of an answer: that of its first message, else of its first call.
-    """
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self._calls: list[ToolCall] = []
-        self._contents: list[bytes] = []
-        self._place = 0
-
-    def say(self, content: bytes, place: int) -> None:
-        if not self._contents:
-            self._place = place
-        self._contents.append(content)
-
-    def call(self, call: ToolCall, place: int) -> None:
-        if not self._calls and not self._contents:
-            self._place = place
-        self._calls.append(call)
-
-    def end_answer(self) -> None:
-        if self._calls or self._contents:
-            content = merged_contents(self._contents) if self._contents else b""
-            self.items.append(Item(_ASSISTANT, content, tuple(self._calls), place=self._place))
-            self._calls, self._contents = [], []
-
-
 def _items(wire: Iterable[WireItem], refers: list[Reference], first: int = 0, before: int = 0) -> list[Item]:
-    """refers: gets what is only named. first: place of the first element; before: how many items come before those of the list."""
-    history = _History()
-    items = history.items
+    """refers: gets what is only named. first: place of the first element; before: how many items come before those of the list.
+
+    The messages and calls of one answer are gathered until something else comes.
+    """
+    items: list[Item] = []
+    contents: list[bytes] = []
+    calls: list[ToolCall] = []
+    begun = 0  # place of the answer: that of its first message, else of its first call
     for place, item in enumerate(wire, first):
         kind = kind_of(item)
+        named = None
         if kind == MESSAGE:
-            role = _ROLES.get(item.role, _USER) if isinstance(item.role, str) else _USER
+            said_by = item.role
+            role = _ROLES.get(said_by, _USER) if isinstance(said_by, str) else _USER
             if role is _ASSISTANT:
-                history.say(bytes(item.content), place)
-            else:
-                history.end_answer()
-                items.append(Item(role, bytes(item.content), place=place))
+                begun = begun if contents else place
+                contents.append(bytes(item.content))
+                continue
+            new = Item(role, bytes(item.content), (), None, False, place)
         elif kind in RESULTS:
-            history.end_answer()
             result = bytes(item.tools if kind == SEARCHED else item.output)
-            items.append(Item(_TOOL, result, (), call_id_of(item), item.status == "failed", place, RESULTS[kind]))
+            new = Item(_TOOL, result, (), call_id_of(item), item.status == "failed", place, RESULTS[kind])
         elif (call := call_of(item, kind)) is not None:
-            history.call(call, place)
-        elif (hosted := hosted_call(item, kind)) is not None:
-            items += _hosted_items(*hosted, place, failed=present(item.error))
-        elif (named := referred(item, kind)) is not None:
-            history.end_answer()
+            begun = begun if calls or contents else place
+            calls.append(call)
+            continue
+        elif (named := referred(item, kind)) is None:
+            items += _hosted_items(item, kind, place)
+            continue
+        if calls or contents:
+            items.append(_answer(contents, calls, begun))
+            contents, calls = [], []
+        if named is None:
+            items.append(new)
+        else:
             refers.append(Reference(named, before + len(items), place))
-    history.end_answer()
+    if calls or contents:
+        items.append(_answer(contents, calls, begun))
     return items
 
 
-def _hosted_items(call: ToolCall, result: bytes, place: int, *, failed: bool) -> list[Item]:
-    made = [Item(Role.ASSISTANT, b"", (call,), place=place)]
-    return [*made, Item(Role.TOOL, result, (), None, failed, place, HOSTED)] if result else made
+def _answer(contents: list[bytes], calls: list[ToolCall], place: int) -> Item:
+    return Item(_ASSISTANT, merged_contents(contents) if contents else b"", tuple(calls), None, False, place)
+
+
+def _hosted_items(item: WireItem, kind: str, place: int) -> list[Item]:
+    """A call that the provider carried out, with its result; nothing of any other item."""
+    hosted = hosted_call(item, kind)
+    if hosted is None:
+        return []
+    call, result = hosted
+    made = [Item(_ASSISTANT, b"", (call,), place=place)]
+    return [*made, Item(_TOOL, result, (), None, present(item.error), place, HOSTED)] if result else made
 
 
 def _tool_names(lists: Iterable[bytes]) -> list[str]:
@@ -258,7 +252,7 @@ def rewrite_request(request: Request, edits: Edits) -> bytes:
     body is too deep to be read again.
     """
     unknown = {reference.place for reference in request.refers if OWN in reference.id}  # to the upstream: Lastcall said it
-    if msgspec.structs.replace(edits, ask_usage=False) == _NOTHING and not unknown:
+    if not unknown and (edits == _NOTHING or msgspec.structs.replace(edits, ask_usage=False) == _NOTHING):
         return request.body
     try:
         members = read(FIELDS, request.body)
