@@ -70,6 +70,8 @@ class MemoryStore:
         self._teams: dict[bytes, _Session] = {}
         self._links: dict[bytes, bytes] = {}
         self._settled: OrderedDict[tuple[bytes, str], float] = OrderedDict()
+        # Until then the oldest of them is kept. Both stand in the order in which they end, so that nothing has to be looked at before.
+        self._dead_at = self._forget_at = 0.0
 
     async def secret(self) -> bytes:
         return self._secret
@@ -228,7 +230,9 @@ class MemoryStore:
             entry = self._sessions[session] = _Session(Book(now), now + ttl)
             self._bytes += entry.weight
         self._sessions.move_to_end(session)
-        entry.expires = max(entry.expires, now + ttl)
+        until = now + ttl
+        if entry.expires < until:
+            entry.expires = until
         entry.seen = now
         return entry
 
@@ -241,24 +245,34 @@ class MemoryStore:
 
     def _shrink(self, now: float) -> None:
         """Drop sessions from the least recently used on, while they are dead or too many; never the one just used."""
+        if now < self._dead_at and self._bytes <= self._max_bytes and len(self._sessions) <= self._max_sessions:
+            return
         while len(self._sessions) > 1:
             session, entry = next(iter(self._sessions.items()))
             full = self._bytes > self._max_bytes or len(self._sessions) > self._max_sessions
             if not full and entry.expires > now:
+                self._dead_at = entry.expires
                 return
             self._drop(session)
 
     def _mark(self, key: bytes, lease: str, now: float) -> bool:
         """Remember a settlement in a ledger; False when it was already applied."""
-        while self._settled:
-            oldest, forgotten_at = next(iter(self._settled.items()))
-            if forgotten_at > now and len(self._settled) < _MAX_SETTLED:
-                break
-            del self._settled[oldest]
-        if (key, lease) in self._settled:
+        if self._forget_at <= now or len(self._settled) >= _MAX_SETTLED:
+            self._forget(now)
+        mark = key, lease
+        if mark in self._settled:
             return False
-        self._settled[key, lease] = now + SETTLED_SECONDS
+        self._settled[mark] = now + SETTLED_SECONDS
         return True
+
+    def _forget(self, now: float) -> None:
+        """Settlements that are too old to be sent again, or too many."""
+        while self._settled:
+            oldest, until = next(iter(self._settled.items()))
+            if until > now and len(self._settled) < _MAX_SETTLED:
+                self._forget_at = until
+                return
+            del self._settled[oldest]
 
     def _link(self, session: bytes, entry: _Session, links: Sequence[bytes]) -> None:
         before = len(entry.links)

@@ -75,6 +75,19 @@ async def test_dead_sessions_leave_when_others_come() -> None:
     assert store._links == {}
 
 
+async def test_each_dead_session_leaves_in_its_time() -> None:
+    """Also where the one before it left long ago, or was used meanwhile."""
+    clock = Time()
+    store = store_at(clock)
+    seen: list[set[bytes]] = []
+    for name in (b"a", b"b", b"a", b"c", b"d"):
+        await write(store, name)
+        seen.append(set(store._sessions))
+        clock.now += TTL / 2
+
+    assert seen == [{b"a"}, {b"a", b"b"}, {b"a", b"b"}, {b"a", b"c"}, {b"c", b"d"}]
+
+
 async def test_a_dead_session_begins_anew() -> None:
     """At its expiry, also when nobody else has come meanwhile."""
     clock = Time()
