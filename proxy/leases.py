@@ -46,7 +46,8 @@ class Leases:
         """
         self.let_go(asked.lease)  # what it held before, if it did, ends with this
         opened = await self._ask(session, asked)
-        came = min(came, opened.now)
+        if opened.now < came:
+            came = opened.now
         if asked.patient and opened.refused is not None and opened.refused.held:
             opened = await self._room.wait(session, asked, opened, within, opened.now - came)
         return opened, came

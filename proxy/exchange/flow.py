@@ -56,34 +56,31 @@ class Exchange:
     async def run(self) -> None:
         """The whole exchange. Raises `ProxyError` before anything was sent or reserved: for a request that cannot be served."""
         try:
-            await self._run()
+            try:
+                await self._admit()
+            except ProxyError as error:
+                self._emit_unserved(error.status, _FAILED if error.status >= 500 else Outcome.REFUSED)
+                raise
+            except ClientGone:
+                if self._wait.seconds:
+                    self._emit_unserved(499, Outcome.DISCONNECTED)
+                raise
+            try:
+                with self._client:
+                    self._outcome = await self._answer()
+            except ClientGone:  # many hang up on the terminator
+                self._outcome = _COMPLETED if self._whole_sent else Outcome.DISCONNECTED
+            except UpstreamFailed as error:
+                self._outcome = Outcome.UPSTREAM_ERROR
+                self._end(full=False)
+                await self._failed(error)
+            finally:
+                self._end(full=False)
+                await self._emit()
         except BaseException:  # whatever the fault, what the exchange holds ends with it
             if self._session is not None:
                 self._set.sessions.give_up(self._session)
             raise
-
-    async def _run(self) -> None:
-        try:
-            await self._admit()
-        except ProxyError as error:
-            self._emit_unserved(error.status, _FAILED if error.status >= 500 else Outcome.REFUSED)
-            raise
-        except ClientGone:
-            if self._wait.seconds:
-                self._emit_unserved(499, Outcome.DISCONNECTED)
-            raise
-        try:
-            with self._client:
-                self._outcome = await self._answer()
-        except ClientGone:  # many hang up on the terminator
-            self._outcome = _COMPLETED if self._whole_sent else Outcome.DISCONNECTED
-        except UpstreamFailed as error:
-            self._outcome = Outcome.UPSTREAM_ERROR
-            self._end(full=False)
-            await self._failed(error)
-        finally:
-            self._end(full=False)
-            await self._emit()
 
     async def _admit(self) -> None:
         client, setting = self._client, self._set
