@@ -135,6 +135,9 @@ class Protocol(HttpToolsProtocol):
             if data.find(b"pgrade:", 0, end) >= 0:  # the parser would drop the body; a server may ignore it (RFC 9110 section 7.8)
                 data = _UPGRADE.sub(b"", data[:end]) + data[end:]
         super().data_received(data)
+        if self._line and not self._in_head and self.parser is not None:  # the head has ended before it
+            data, self._line = self._line, b""
+            super().data_received(data)
         if self._fruitless > _HEAD_BYTES and not self.transport.is_closing():
             if self.cycle is None or self.cycle.response_complete:  # else an answer is under way, or about to be
                 self.transport.write(_TOO_LONG)

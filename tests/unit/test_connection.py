@@ -273,6 +273,21 @@ async def test_a_wish_that_comes_in_two_pieces_loses_no_body(cut: int) -> None:
     assert [(scope["path"], len(body)) for scope, body in seen.requests] == [("/", 37)]
 
 
+@pytest.mark.parametrize("cuts", [(16, 44, 53), (16, 44), (44,), (46,), tuple(range(1, 62))])
+async def test_a_request_comes_in_any_pieces(cuts: tuple[int, ...]) -> None:
+    """What looks like the end of a line may stand in its body."""
+    seen = Seen()
+    request = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    async with serving(seen) as (reader, writer):
+        for start, end in zip((0, *cuts), (*cuts, len(request)), strict=True):
+            writer.write(request[start:end])
+            await asyncio.sleep(0.005)
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil(b"\r\n\r\nok")).startswith(b"HTTP/1.1 200 ")
+
+    assert [body for _, body in seen.requests] == [b"abc"]
+
+
 async def test_a_wish_that_cannot_be_passed_over_ends_the_connection() -> None:
     """Behind another request in one piece. Its body would be taken for the next."""
     seen = Seen()
