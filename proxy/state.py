@@ -283,7 +283,7 @@ def load(data: bytes | None, key: int) -> Record:
 
 def dump(record: Record) -> bytes:
     """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`."""
-    write = next(form.write for form in _FORMS if form.version == record.version)
+    (write,) = [form.write for form in _FORMS if form.version == record.version]
     _bound(record)
     data = write(record)
     while (size := len(data)) > MAX_BYTES:
@@ -352,9 +352,10 @@ def _bound(record: Record) -> None:
         _trim_calls(lane)
         _bound_lane(lane)
     _cut(record.given, MAX_GIVEN)
-    _cut(record.relapses, 8)
-    _cut(record.noticed, _MOST_NOTICED)
-    _cut(record.answers, MAX_ANSWERS)
+    if record.relapses or record.noticed or record.answers:  # seldom
+        _cut(record.relapses, 8)
+        _cut(record.noticed, _MOST_NOTICED)
+        _cut(record.answers, MAX_ANSWERS)
 
 
 def _bound_lane(lane: Lane) -> None:
@@ -387,7 +388,10 @@ def _worth(lane: Lane) -> tuple[bool, bool, float]:
 
 
 def _calls_of(lane: Lane) -> int:
-    return sum([len(node.calls) for node in (lane.before + lane.nodes if lane.before else lane.nodes)])
+    total = 0
+    for node in lane.before + lane.nodes if lane.before else lane.nodes:
+        total += len(node.calls)
+    return total
 
 
 def _trim_calls(lane: Lane) -> None:
