@@ -28,6 +28,7 @@ _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly a
 _MOST_FIELDS = 1000  # of a head
 _LEAST_RATE = 500  # bytes a second
 _LOOKS = 4  # within one time-out
+_WISH = b"\r\nupgrade:"
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -94,7 +95,7 @@ class Protocol(HttpToolsProtocol):
         self._queue: deque[tuple[Cycle, Scope]] = deque()
         self._client_timeout = client_timeout
         self._in_head = True
-        self._line = b""  # of a head that has not come whole: the last one, which may go on
+        self._line = b""  # of a head that has not come whole: its last one, see `_unsettled`
         self._url: bytes | None = None
         self._scope: dict[str, Any] = {}  # of requests for that
         self._head = _Head([])
@@ -129,8 +130,7 @@ class Protocol(HttpToolsProtocol):
                 data, self._line = self._line + data, b""
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                end = data.rfind(b"\r\n")
-                end = len(data) if end < 0 else end
+                end = _unsettled(data)
                 data, self._line = data[:end], data[end:]
             if data.find(b"pgrade:", 0, end) >= 0:  # the parser would drop the body; a server may ignore it (RFC 9110 section 7.8)
                 data = _UPGRADE.sub(b"", data[:end]) + data[end:]
@@ -296,3 +296,14 @@ class Protocol(HttpToolsProtocol):
             self._look_later()
         else:
             self.transport.abort()
+
+
+def _unsettled(data: bytes) -> int:
+    """Where in a head that has not come whole the line end begins that may become its last, or that before a wish for another protocol."""
+    begins = data.rfind(b"\r")
+    if begins < 0:
+        return len(data)
+    if data[begins - 2 : begins] == b"\r\n":
+        begins -= 2
+    line = data[begins : begins + len(_WISH)].lower()
+    return begins if line in (b"\r\n\r", _WISH[: len(data) - begins]) else len(data)

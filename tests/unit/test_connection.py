@@ -288,6 +288,15 @@ async def test_a_request_comes_in_any_pieces(cuts: tuple[int, ...]) -> None:
     assert [body for _, body in seen.requests] == [b"abc"]
 
 
+@pytest.mark.parametrize("ending", [b"\r\n\n", b"\n\n", b"\r\n?\n"])
+async def test_a_head_that_ends_wrongly_is_refused_at_once(ending: bytes) -> None:
+    """Only what may become such a wish waits for its rest."""
+    async with serving(Seen()) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nhost: a" + ending)
+
+        assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
+
+
 async def test_a_wish_that_cannot_be_passed_over_ends_the_connection() -> None:
     """Behind another request in one piece. Its body would be taken for the next."""
     seen = Seen()
