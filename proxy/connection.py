@@ -28,7 +28,7 @@ _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly a
 _MOST_FIELDS = 1000  # of a head
 _LEAST_RATE = 500  # bytes a second
 _LOOKS = 4  # within one time-out
-_WISH = b"\r\nupgrade:"
+_WISH = b"upgrade:"
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -96,6 +96,7 @@ class Protocol(HttpToolsProtocol):
         self._client_timeout = client_timeout
         self._in_head = True
         self._line = b""  # of a head that has not come whole: its last one, see `_unsettled`
+        self._before = b""  # what the parser has of the line end ahead of that
         self._url: bytes | None = None
         self._scope: dict[str, Any] = {}  # of requests for that
         self._head = _Head([])
@@ -126,16 +127,20 @@ class Protocol(HttpToolsProtocol):
         self._fruitless += len(data)
         self._brought += len(data)
         if self._in_head:
-            if self._line:
-                data, self._line = self._line + data, b""
+            before = self._before
+            if before:
+                data, self._line, self._before = before + self._line + data, b"", b""
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 end = _unsettled(data)
                 data, self._line = data[:end], data[end:]
+                self._before = b"\r\n" if data.endswith(b"\r\n") else data[-1:] if data.endswith(b"\r") else b""
             if data.find(b"pgrade:", 0, end) >= 0:  # the parser would drop the body; a server may ignore it (RFC 9110 section 7.8)
                 data = _UPGRADE.sub(b"", data[:end]) + data[end:]
+            if before:
+                data = data[len(before) :]
         super().data_received(data)
-        if self._line and not self._in_head and self.parser is not None:  # the head has ended before it
+        if self._line and not self._in_head and not self.transport.is_closing():  # the head has ended before it
             data, self._line = self._line, b""
             super().data_received(data)
         if self._fruitless > _HEAD_BYTES and not self.transport.is_closing():
@@ -168,6 +173,7 @@ class Protocol(HttpToolsProtocol):
             raise OverflowError
         self._fruitless = 0
         self._in_head = False
+        self._before = b""
         if self.url != self._url:
             self._aim(self.url)
         head = self._head = self._head.followed_by(headers)
@@ -299,11 +305,7 @@ class Protocol(HttpToolsProtocol):
 
 
 def _unsettled(data: bytes) -> int:
-    """Where in a head that has not come whole the line end begins that may become its last, or that before a wish for another protocol."""
-    begins = data.rfind(b"\r")
-    if begins < 0:
-        return len(data)
-    if data[begins - 2 : begins] == b"\r\n":
-        begins -= 2
+    """Where in a head that has not come whole its last line begins, if that may become a wish for another protocol."""
+    begins = data.rfind(b"\r\n") + 2
     line = data[begins : begins + len(_WISH)].lower()
-    return begins if line in (b"\r\n\r", _WISH[: len(data) - begins]) else len(data)
+    return begins if begins >= 2 and line and line == _WISH[: len(line)] else len(data)

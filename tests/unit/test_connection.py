@@ -297,6 +297,23 @@ async def test_a_head_that_ends_wrongly_is_refused_at_once(ending: bytes) -> Non
         assert (await answer_to(reader)).startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"])
+async def test_a_head_ends_wherever_it_is_parted(head: bytes) -> None:
+    """Its last bytes are not waited behind."""
+    for before in (b"", b"POST / HTTP/1.1\r\ncontent-length: 1\r\n\r\nx"):
+        for cut in range(1, len(head)):
+            seen = Seen()
+            async with serving(seen) as (reader, writer):
+                writer.write(before[:-1])
+                await asyncio.sleep(0.005)
+                writer.write(before[-1:] + head[:cut])
+                await asyncio.sleep(0.005)
+                writer.write(head[cut:])
+                async with asyncio.timeout(5):
+                    for _ in range(2 if before else 1):
+                        await reader.readuntil(b"\r\n\r\nok")
+
+
 async def test_a_wish_that_cannot_be_passed_over_ends_the_connection() -> None:
     """Behind another request in one piece. Its body would be taken for the next."""
     seen = Seen()
