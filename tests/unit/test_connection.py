@@ -314,6 +314,20 @@ async def test_a_head_ends_wherever_it_is_parted(head: bytes) -> None:
                         await reader.readuntil(b"\r\n\r\nok")
 
 
+@pytest.mark.parametrize("pieces", [1, 200])
+async def test_a_wish_is_passed_over_up_to_the_end_of_its_line(pieces: int) -> None:
+    """Where that ends as no line does, the request is refused: others might read a length in what follows."""
+    seen = Seen()
+    request = b"POST / HTTP/1.1\r\nhost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\nContent-Length: 3\r\n\r\nabc"
+    async with serving(seen) as (reader, writer):
+        for start in range(0, len(request), size := -(-len(request) // pieces)):
+            writer.write(request[start : start + size])
+            await asyncio.sleep(0.002)
+        assert (await answer_to(reader))[:13] in (b"HTTP/1.1 400 ", b"")  # a reset may overtake it
+
+    assert seen.requests == []
+
+
 async def test_a_wish_that_cannot_be_passed_over_ends_the_connection() -> None:
     """Behind another request in one piece. Its body would be taken for the next."""
     seen = Seen()
