@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import product
+from itertools import compress, product, repeat
+from operator import attrgetter
 from typing import TypeVar, assert_never
 
 import msgspec
@@ -88,43 +89,23 @@ class _Durations(Histogram):
     """A histogram that is told many durations at once: alone, each takes two locks and a walk along the buckets."""
 
     def observe_all(self, seconds: Sequence[float]) -> None:
-        counts: dict[int, int] = {}
-        for one in seconds:
-            place = bisect_left(self._upper_bounds, one)
-            counts[place] = counts.get(place, 0) + 1
-        for place, count in counts.items():
-            self._buckets[place].inc(count)
+        places = list(map(bisect_left, repeat(self._upper_bounds), seconds))
+        for place in set(places):
+            self._buckets[place].inc(places.count(place))
         self._sum.inc(sum(seconds))
 
 
-_Labels = tuple[str, bool, Action, str, str, str, bool]
-"""What an exchange has in common with others: dialect, streamed, action, outcome, team, model, usage_estimated; as in `ExchangeEnded`."""
-
-
-class _Alike:
-    """What exchanges with the same labels came to: nearly all of a batch are alike, and finding their series takes longer than a sum."""
-
-    __slots__ = ("cached_tokens", "calls", "cost", "count", "first_byte", "input_tokens", "output_tokens", "overhead", "upstream")
-
-    def __init__(self) -> None:
-        self.count = self.calls = 0
-        self.input_tokens = self.output_tokens = self.cached_tokens = self.cost = 0
-        self.overhead: list[float] = []
-        self.first_byte: list[float] = []
-        self.upstream: list[float] = []
-
-    def add(self, event: ExchangeEnded) -> None:
-        self.count += 1
-        self.overhead.append(event.overhead_seconds)
-        if event.first_byte_seconds is not None:
-            self.first_byte.append(event.first_byte_seconds)
-        if event.upstream_calls:
-            self.calls += event.upstream_calls
-            self.upstream.append(event.upstream_seconds)
-        self.input_tokens += event.input_tokens
-        self.output_tokens += event.output_tokens
-        self.cached_tokens += event.cached_tokens
-        self.cost += event.cost
+_Labels = tuple[str, bool, Action, str, str, str, str, bool]
+# What an exchange has in common with others: nearly all of a batch are alike, and finding their series takes longer than a sum.
+_LABELS: Callable[[ExchangeEnded], _Labels] = attrgetter(
+    "dialect", "streamed", "action", "mode", "outcome", "team", "model", "usage_estimated"
+)
+_TIMES: Callable[[ExchangeEnded], tuple[float, float | None, int, float]] = attrgetter(
+    "overhead_seconds", "first_byte_seconds", "upstream_calls", "upstream_seconds"
+)
+_SPENT: Callable[[ExchangeEnded | UnjudgedEnded], tuple[int, int, int, int]] = attrgetter(
+    "input_tokens", "output_tokens", "cached_tokens", "cost"
+)
 
 
 class Telemetry:
@@ -160,7 +141,7 @@ class Telemetry:
         self._waiting: list[tuple[float, Event]] = []
         # Counted and not yet told to the instruments: their locks and checks take ten times as long as a sum.
         self._counts: defaultdict[Counter, float] = defaultdict(float)
-        self._alike: dict[_Labels, _Alike] = {}
+        self._alike: defaultdict[_Labels, list[ExchangeEnded]] = defaultdict(list)
         self._under_way = 0
         self._threshold = _LEVELS[log_level]
         self._encode = msgspec.json.Encoder().encode
@@ -219,7 +200,7 @@ class Telemetry:
         self._settles = False
         self._take_waiting()
         for labels, alike in self._alike.items():
-            self._count_alike(labels, alike)
+            self._count_alike(*labels, alike)
         self._alike.clear()
         for counter, amount in self._counts.items():
             counter.inc(amount)
@@ -251,7 +232,7 @@ class Telemetry:
                 self._counts[self._unjudged[f"{event.status // 100}xx", event.team]] += 1
                 if event.refused is not None:
                     self._counts[self._interventions[Action.REFUSE][event.refused, event.mode, event.team]] += 1
-                self._count_spent(event.model, event.usage_estimated, event.team, event)
+                self._count_spent(event.model, event.usage_estimated, event.team, [event])
                 self._log_unjudged(event)
             case ConfigReloaded(outcome, cause):
                 self._counts[self._reloads[outcome,]] += 1
@@ -339,30 +320,24 @@ class Telemetry:
         self._gauge(metrics.BUILD_INFO).labels(__version__).set(1)
 
     def _count_exchange(self, event: ExchangeEnded) -> None:
-        """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
-        action = _ALLOW if event.mode == _OBSERVE else event.action
-        labels = event.dialect, event.streamed, action, event.outcome, event.team, event.model, event.usage_estimated
-        alike = self._alike.get(labels)
-        if alike is None:
-            alike = self._alike[labels] = _Alike()
-        alike.add(event)
-        self._count_judgement(event, action)
+        self._alike[_LABELS(event)].append(event)
+        self._count_judgement(event)
         for error in event.upstream_errors:
             self._counts[self._upstream_errors[error,]] += 1
         if event.degraded:
             self._counts[self._degraded] += 1
 
-    def _count_judgement(self, event: ExchangeEnded, done: Action) -> None:
+    def _count_judgement(self, event: ExchangeEnded) -> None:
         action, mode = event.action, event.mode
         if action is not _ALLOW:
             self._counts[self._interventions[action][event.reason, mode, event.team]] += 1
+            if event.tool is not None and action is not Action.REFUSE:
+                self._counts[self._by_tool[self._tool_label(event.tool[:MAX_TEXT]), action, mode]] += 1
+            if action in _INTERVENED and mode != _OBSERVE and not event.upstream_calls:
+                self._counts[self._avoided_calls[event.reason, event.team]] += 1
+                self._counts[self._avoided_tokens[event.reason, event.team]] += event.avoided_tokens
         for finding in event.findings:
             self._counts[self._findings[finding.reason, finding.action, mode, event.team]] += 1
-        if event.tool is not None and action in (Action.NUDGE, Action.STOP):
-            self._counts[self._by_tool[self._tool_label(event.tool[:MAX_TEXT]), action, mode]] += 1
-        if done in _INTERVENED and not event.upstream_calls:
-            self._counts[self._avoided_calls[event.reason, event.team]] += 1
-            self._counts[self._avoided_tokens[event.reason, event.team]] += event.avoided_tokens
         if event.nudge_ended is not None:
             self._counts[self._nudge_outcomes[event.nudge_ended.outcome, FLAGS[event.nudge_ended.nudged]]] += 1
         if event.warned is not None:
@@ -370,26 +345,39 @@ class Telemetry:
         if event.pruned:
             self._counts[self._pruned[event.reason, mode]] += event.pruned
 
-    def _count_alike(self, labels: _Labels, alike: _Alike) -> None:
-        dialect, streamed, action, outcome, team, model, estimated = labels
+    def _count_alike(
+        self,
+        dialect: str,
+        streamed: bool,
+        action: Action,
+        mode: str,
+        outcome: str,
+        team: str,
+        model: str,
+        estimated: bool,
+        alike: Sequence[ExchangeEnded],
+    ) -> None:
+        """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
         shape = dialect, FLAGS[streamed]
-        self._counts[self._requests[dialect, action, outcome, team]] += alike.count
-        self._counts[self._upstream_calls] += alike.calls
-        self._overhead[shape].observe_all(alike.overhead)
-        self._first_byte[shape].observe_all(alike.first_byte)
-        self._upstream[shape].observe_all(alike.upstream)
+        self._counts[self._requests[dialect, _ALLOW if mode == _OBSERVE else action, outcome, team]] += len(alike)
+        overhead, first_byte, calls, upstream = zip(*map(_TIMES, alike), strict=True)
+        self._counts[self._upstream_calls] += sum(calls)
+        self._overhead[shape].observe_all(overhead)
+        self._first_byte[shape].observe_all([one for one in first_byte if one is not None])
+        self._upstream[shape].observe_all(list(compress(upstream, calls)))
         self._count_spent(model, estimated, team, alike)
 
-    def _count_spent(self, model: str, estimated: bool, team: str, spent: _Alike | UnjudgedEnded) -> None:
+    def _count_spent(self, model: str, estimated: bool, team: str, calls: Sequence[ExchangeEnded | UnjudgedEnded]) -> None:
         label, flag = self._model_label(model[:MAX_TEXT]), FLAGS[estimated]
-        if spent.input_tokens > 0:
-            self._counts[self._tokens["input", label, flag, team]] += spent.input_tokens
-        if spent.output_tokens > 0:
-            self._counts[self._tokens["output", label, flag, team]] += spent.output_tokens
-        if spent.cached_tokens > 0:
-            self._counts[self._cached_tokens[label, team]] += spent.cached_tokens
-        if spent.cost > 0:
-            self._counts[self._cost[label, team]] += spent.cost / 1e9
+        read, written, cached, cost = map(sum, zip(*map(_SPENT, calls), strict=True))
+        if read > 0:
+            self._counts[self._tokens["input", label, flag, team]] += read
+        if written > 0:
+            self._counts[self._tokens["output", label, flag, team]] += written
+        if cached > 0:
+            self._counts[self._cached_tokens[label, team]] += cached
+        if cost > 0:
+            self._counts[self._cost[label, team]] += cost / 1e9
 
     def _log_unjudged(self, event: UnjudgedEnded) -> None:
         self._write(
