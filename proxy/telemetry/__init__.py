@@ -164,12 +164,14 @@ class Telemetry:
     def exchange_started(self) -> None:
         """A request on a judged route arrived."""
         self._under_way += 1
-        self._settle_soon()
+        if not self._settles:
+            self._settle_soon()
 
     def exchange_finished(self) -> None:
         """Its answer has left. Called once for each `exchange_started`, also when the exchange failed."""
         self._under_way -= 1
-        self._settle_soon()
+        if not self._settles:
+            self._settle_soon()
 
     def worker_hung(self, seconds: float) -> None:
         """This process has done nothing for so long and is about to be ended. At once, from whichever thread is not the one that hangs."""
@@ -184,14 +186,16 @@ class Telemetry:
     def emit(self, event: Event) -> None:
         """Counts one event and logs it, with the time it has now."""
         self._waiting.append((self._clock(), event))
-        self._settle_soon()
+        if not self._settles:
+            self._settle_soon()
         if len(self._waiting) == _TOGETHER:
             self._take_waiting()
 
     def _settle_soon(self) -> None:
+        """Where it was not asked for yet."""
         if self._later is None:
             self.settle()
-        elif not self._settles:
+        else:
             self._settles = True
             self._later(self.settle)
 
