@@ -38,7 +38,7 @@ class Tighten(msgspec.Struct, frozen=True, gc=False):
     cost: int | None = None
 
 
-_AS_IT_IS = Tighten()
+AS_IT_IS = Tighten()  # what nearly all requests are: one value, so that it is known at a glance
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +108,7 @@ def identify(
     retry = retries != "0" and retries.isdecimal() and retries.strip("0") != ""
     caller = caller_of(headers) if caller is None else caller
     if not hints and headers.keys().isdisjoint(_SAY_MORE):
-        return Identity(caller, session, source, None, retry, _AS_IT_IS, team, client=client)
+        return Identity(caller, session, source, None, retry, AS_IT_IS, team, client=client)
     theirs, sent_by = _line(headers, hints, client)
     lane = _own(headers, "x-lastcall-lane") or theirs
     stage, parent = _own(headers, "x-lastcall-stage"), _parent(headers, hints, client)
@@ -227,7 +227,7 @@ def _usable(value: str | None) -> str | None:
 
 def _tighten(headers: Mapping[str, str]) -> Tighten:
     if headers.keys().isdisjoint(_TIGHTENING):
-        return _AS_IT_IS
+        return AS_IT_IS
     return Tighten(
         _whole(headers, "x-lastcall-max-steps", "steps"),
         _whole(headers, "x-lastcall-max-tokens", "tokens"),

@@ -6,7 +6,7 @@ import msgspec
 
 from proxy.budgets import Estimate, estimate
 from proxy.errors import BadRequest
-from proxy.identity import Identity, Tighten
+from proxy.identity import AS_IT_IS, Identity, Tighten
 from proxy.models import Request, Usage
 from proxy.policy import Budgets, Policy, Unpriced
 from proxy.prices import Price, bounds, cost, search_cost
@@ -14,7 +14,6 @@ from proxy.store import Account, Ceiling, Reservation, Settlement, Unit
 from proxy.tenants import Quota
 
 _UNLIMITED = Budgets()
-_AS_IT_IS = Tighten()
 
 LEASE_SECONDS = 60.0  # what a dead process held is free again after as long; a living one renews it meanwhile
 
@@ -53,7 +52,7 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
         bound: Estimate,
         body_bytes: int,
         budgets: Budgets = _UNLIMITED,
-        tighten: Tighten = _AS_IT_IS,
+        tighten: Tighten = AS_IT_IS,
         *,
         tier: str = "",
         beside: int = 0,
@@ -76,7 +75,7 @@ class Purse(msgspec.Struct, frozen=True, gc=False):
             LEASE_SECONDS,
             ceilings_of(budgets.steps, budgets.input, budgets.output, budgets.tokens, budgets.cost),
             budgets.deadline,
-            ceilings_of(tighten.steps, None, None, tighten.tokens, tighten.cost),
+            _NONE if tighten is AS_IT_IS else ceilings_of(tighten.steps, None, None, tighten.tokens, tighten.cost),
             tighten.deadline,
             bound.attached,
             self.steps,

@@ -481,14 +481,16 @@ def _label(key: bytes) -> str:
 
 
 def _asker(session: Session, *, named: bool, began: float, in_flight: tuple[int, ...], note: bytes = b"") -> Asker:
-    identity = session.identity
-    pardon, sent_by = pardon_of(note), MAIN if identity.sent_by == "" else _lane_mark(session, identity.sent_by)
-    lane = _lane_mark(session, identity.lane)
-    return Asker(lane, named, identity.retry, began, in_flight, identity.client, identity.side, session.key, pardon, sent_by)
+    identity, lane, sent_by = session.identity, 0, 0
+    if identity.lane is not None:
+        lane = _lane_mark(session, identity.lane)
+    if identity.sent_by is not None:
+        sent_by = _lane_mark(session, identity.sent_by) if identity.sent_by else MAIN
+    return Asker(lane, named, identity.retry, began, in_flight, identity.client, identity.side, session.key, pardon_of(note), sent_by)
 
 
-def _lane_mark(session: Session, lane: str | None) -> int:
-    return 0 if lane is None else session.prints.digest(b"lane", lane.encode("utf-8", "surrogatepass"))
+def _lane_mark(session: Session, lane: str) -> int:
+    return session.prints.digest(b"lane", lane.encode("utf-8", "surrogatepass"))
 
 
 def _continues(session: Session) -> bool:
