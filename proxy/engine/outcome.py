@@ -27,16 +27,14 @@ def conclude(case: Case, result: Result) -> NudgeEnded | None:
         given.append(result.nudge)
     enforces, was_open, full = policy.mode is _ENFORCE, lane.open, result.full
     said = result.nudge or result.warning
-    arrived = said is not None and (full or policy.nudge.keep)  # one that is kept is said again in the next try
-    if said is not None and arrived:
+    if said is not None and (full or policy.nudge.keep):  # one that is kept is said again in the next try
         _write_nudge(record, lane, said)
     if result.dropped:
         lane.pruned.extend(sorted(result.dropped - set(lane.pruned))[:8])
     ended: NudgeOutcome | None = None
     if result.stop is not None and place.current:
         ended = _write_stop(record, place, result.stop)
-    stands = enforces and place.current and lane.stop is not None
-    lane.cut = not full or result.blocked or stands
+    lane.cut = not full or result.blocked or (enforces and place.current and lane.stop is not None)
     lane.tail = tail_marks(case.request, case.history, case.prints) if lane.cut else []
     if result.blocked or lane.refused:
         lane.refused = _refused(lane.refused, result, case.history.same)

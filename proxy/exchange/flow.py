@@ -28,6 +28,7 @@ from proxy.upstream.http import Response
 # The enums' own attributes cost a look-up each time.
 _FORWARD, _LOCAL = Serve.FORWARD, Serve.LOCAL
 _OBSERVE, _STOP, _REFUSE = Mode.OBSERVE, Action.STOP, Action.REFUSE
+_INTERVENED = (_STOP, _REFUSE)
 _COMPLETED, _FAILED = Outcome.COMPLETED, Outcome.FAILED
 
 
@@ -314,12 +315,14 @@ class Exchange:
         """Hands what came of the exchange to the store, once, beside the last bytes."""
         if self._commit is not None:
             return
-        session, plan, verdict = self._course.session, self._course.plan, self._course.verdict
-        self._course.calls.close()
+        course = self._course
+        session, plan, verdict = course.session, course.plan, course.verdict
+        course.calls.close()
+        said = choices[0] if choices else None
         result = Result(
             ended=session.now + self._set.clock() - self._opened,
             full=full,
-            calls=choices[0].calls if choices else (),
+            calls=() if said is None else said.calls,
             answered=answered,
             blocked=blocked,
             own=plan.serve is _FORWARD,
@@ -327,12 +330,13 @@ class Exchange:
             warning=plan.warning,
             stop=plan.stop,
             dropped=verdict.finding.calls if verdict.finding is not None and (verdict.drop or verdict.flaw) else frozenset(),
-            ended_for=plan.reason if plan.action in (_STOP, _REFUSE) and not plan.waits else None,
-            said=choices[0] if choices else None,
-            given=self._course.given,
+            ended_for=plan.reason if plan.action in _INTERVENED and not plan.waits else None,
+            said=said,
+            given=course.given,
         )
-        self._nudge_ended, self._commit = self._set.sessions.commit(session, result, choices)
-        if isinstance(self._commit, asyncio.Task):  # a process may be killed as soon as its client has the answer
+        self._nudge_ended, commit = self._set.sessions.commit(session, result, choices)
+        self._commit = commit
+        if isinstance(commit, asyncio.Task):  # a process may be killed as soon as its client has the answer
             self._reply.let_begin()
 
     async def _written(self) -> None:

@@ -223,10 +223,9 @@ class MemoryStore:
     def _touch(self, session: bytes, now: float, ttl: float) -> _Session:
         """The live session of that key, made when there is none, now the most recently used."""
         entry = self._sessions.get(session)
-        if entry is not None and entry.expires <= now:
-            self._drop(session)
-            entry = None
-        if entry is None:
+        if entry is None or entry.expires <= now:
+            if entry is not None:
+                self._drop(session)
             entry = self._sessions[session] = _Session(Book(now), now + ttl)
             self._bytes += entry.weight
         self._sessions.move_to_end(session)
