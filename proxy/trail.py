@@ -142,8 +142,7 @@ class Messages(Sequence[Message]):
             self.answers = [message.answer for message in earlier]
             self.fingerprints = [message.calls for message in earlier]
             self.times, self.again, self.line = {}, 0, prints.line(*self.answers)
-            for calls in self.fingerprints:
-                self._count(calls)
+            self._count(self.fingerprints)
         self._add(first, prints)
 
     def _go_on_from(self, before: "Messages", prints: Fingerprints) -> int:
@@ -164,23 +163,24 @@ class Messages(Sequence[Message]):
 
     def _add(self, first: int, prints: Fingerprints) -> None:
         """Reads the items from `first` on."""
-        made, answers, fingerprints, line = self.made, self.answers, self.fingerprints, self.line
+        starts, made, answers, fingerprints = self._starts, self.made, self.answers, self.fingerprints
+        known = len(answers)
         users: list[UserText] = []
         for index, item in enumerate(self.items[first:], first):
             role = item.role
             if role is _ASSISTANT:
                 calls = item.calls
                 answer, found = prints.message(calls) if calls else (prints.text("text", text_of(item.content).strip()), ())
-                self._starts.append(index)
+                starts.append(index)
                 made.append(calls)
                 answers.append(answer)
                 fingerprints.append(found)
-                line.update(packed(answer))
-                self._count(found)
             elif role is _USER:
                 follows = len(made) > 0 and not made[-1]
                 users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
         self.users += tuple(users)
+        self.line.update(packed(*answers[known:]))
+        self._count(fingerprints[known:])
 
     def same(self, seed: int, prints: Fingerprints) -> int:
         """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
@@ -190,9 +190,9 @@ class Messages(Sequence[Message]):
                 newest[index] = prints.raw_result(item.content or _EMPTY)
         return ended(self.line, len(self.answers), seed, *newest.values())
 
-    def _count(self, calls: tuple[int, ...]) -> None:
+    def _count(self, fingerprints: list[tuple[int, ...]]) -> None:
         times = self.times
-        for call in calls:
+        for call in chain.from_iterable(fingerprints):
             made = times.get(call, 0)
             times[call] = made + 1
             if made:
@@ -233,28 +233,26 @@ class Messages(Sequence[Message]):
 
     def _look(self, at: int) -> Message:
         """A message with the results that follow it."""
-        items, starts = self.items, self._starts
+        items, starts, made, fingerprints, exact = self.items, self._starts, self.made[at], self.fingerprints[at], self._newest
         start, end = starts[at], starts[at + 1] if at + 1 < len(starts) else len(items)
         last = end - 1
         while last > start and (items[last].role is not _TOOL or items[last].kind == HOSTED):
             last -= 1
         if last <= start:
             last = self.earlier[at].result if at < len(self.earlier) else -1
-        return Message(self.answers[at], self._with_results(at, start + 1, end), start, last)
-
-    def _with_results(self, at: int, start: int, end: int) -> tuple[SeenCall, ...]:
-        """The calls of a message with their results, which stand among the items from `start` to `end`."""
-        made, fingerprints, items, exact = self.made[at], self.fingerprints[at], self.items, self._newest
         if len(made) != 1:
             calls = tuple([SeenCall(fingerprint, call.name, call.id) for fingerprint, call in zip(fingerprints, made, strict=True)])
-            _match_results(calls, items, start, end, exact)
-            return calls
-        name, id = made[0].name, made[0].id  # nearly always
-        for index in range(start, end):
+            _match_results(calls, items, start + 1, end, exact)
+            return Message(self.answers[at], calls, start, last)
+        fingerprint, name, id = fingerprints[0], made[0].name, made[0].id  # nearly always
+        for index in range(start + 1, end):
             item = items[index]
-            if item.role is _TOOL and (item.call_id is None or id is None or item.call_id == id):
-                return (SeenCall(fingerprints[0], name, id, item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN)),)
-        return (SeenCall(fingerprints[0], name, id),)
+            if item.role is _TOOL and (item.call_id == id or item.call_id is None or id is None):
+                seen = SeenCall(fingerprint, name, id, item.content or _EMPTY, index, item.failed, exact.get(index, UNSEEN))
+                break
+        else:
+            seen = SeenCall(fingerprint, name, id)
+        return Message(self.answers[at], (seen,), start, last)
 
 
 def _remembered_calls(message: Earlier, items: Sequence[Item], prints: Fingerprints) -> tuple[ToolCall, ...]:
