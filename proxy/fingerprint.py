@@ -12,6 +12,7 @@ import json
 import math
 import re
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -56,9 +57,12 @@ class Fingerprints:
         key = hash(calls)
         found = self._messages.get(key)
         if found is None:
-            fingerprints = tuple([self.call(call.name, call.arguments) for call in calls])
-            mark = self.digest(b"calls", *fingerprints, *[call.id for call in calls])
-            found = _keep(self._messages, key, (mark, fingerprints))
+            fingerprints: list[int] = []
+            ids: list[str | None] = []
+            for call in calls:
+                fingerprints.append(self.call(call.name, call.arguments))
+                ids.append(call.id)
+            found = _keep(self._messages, key, (self.digest(b"calls", *fingerprints, *ids), tuple(fingerprints)))
         return found
 
     def raw_result(self, content: bytes) -> int:
@@ -109,8 +113,7 @@ def _digest_of(begun: Hash, rest: bytes) -> int:
     """What a hash comes to with these bytes behind what it was given. It stays as it is."""
     whole = begun.copy()
     whole.update(rest)
-    number: int = _FIRST_NUMBER(whole.digest())[0]
-    return number
+    return _FIRST_NUMBER(whole.digest())[0]
 
 
 def ended(line: Hash, *hashes: int) -> int:
@@ -144,7 +147,7 @@ def _hashes(count: int) -> struct.Struct:
 
 
 _FRAMES = msgspec.msgpack.Encoder()
-_FIRST_NUMBER = struct.Struct("<Q").unpack_from
+_FIRST_NUMBER: Callable[[bytes], tuple[int]] = struct.Struct("<Q").unpack_from
 
 
 def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
