@@ -195,7 +195,7 @@ def _says_nothing(content: bytes) -> bool:
     head = _small(text[:_HEAD])
     if _FAILS_OR_WAITS.match(head) or _shows_status(head):
         return False
-    return not (_tells_exit(head) or _tells_exit(tail[-_TAIL:].lower()))
+    return not _tells_exit(f"{head}\n{tail[-_TAIL:].lower()}")
 
 
 def _small(head: str) -> str:
