@@ -40,13 +40,15 @@ class _Reading(msgspec.Struct, frozen=True):
     rest: int
     weight: int
 
-    def added(self, body: bytes) -> bytes | None:
-        """The further elements, as they are written, of a body that is this one with more of them; None for any other body."""
+    def added(self, body: bytes, rest: int) -> bytes | None:
+        """The further elements, as they are written, of a body that is this one with more of them; None for any other body.
+
+        rest: where its last element ends, if it is.
+        """
         known, end = self.request.body, self.end
-        new = len(body) - len(known) + self.rest
-        if new < end or not body.endswith(known[self.rest :]) or not body.startswith(memoryview(known)[:end]):
+        if rest < end or not body.endswith(known[self.rest :]) or not body.startswith(memoryview(known)[:end]):
             return None
-        between, comma, elements = body[end:new].partition(b",")
+        between, comma, elements = body[end:rest].partition(b",")
         if between.strip(_SPACE) or (comma and not elements.strip(_SPACE)):
             return None  # a comma comes next, and behind it an element: what stands in brackets here stood in the list there
         return elements
@@ -103,10 +105,10 @@ class Readings:
 
 def _grown(dialect: Dialect, known: _Reading, body: bytes) -> _Read | None:
     """Reads what a body has more than a known one; None for any other body, and for elements that cannot be read alone."""
-    elements = known.added(body)
+    rest = len(body) - len(known.request.body) + known.rest
+    elements = known.added(body, rest)
     if elements is None:
         return None
-    rest = len(body) - len(known.request.body) + known.rest
     lasting = _lasting(elements)
     if lasting == len(elements):
         request = dialect.grow(known.request, body, b"[" + elements + b"]")
