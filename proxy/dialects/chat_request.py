@@ -42,7 +42,6 @@ _ROLES = {
     "function": Role.TOOL,
 }
 _USER = Role.USER  # looking it up costs as much as an item
-_NO_CALLS: tuple[ToolCall, ...] = ()
 
 
 class _Message(Struct, gc=False):
@@ -144,12 +143,11 @@ def grow_request(request: Request, body: bytes, elements: bytes) -> Request | No
 def _usual_items(messages: list[_UsualMessage]) -> tuple[Item, ...]:
     items = []
     for message in messages:
-        role, calls, made = _ROLES.get(message.role, _USER), message.tool_calls, _NO_CALLS
+        role, calls = _ROLES.get(message.role, _USER), message.tool_calls
         if message.function_call:
             items.append(_item(_Message(role, message.content, Raw(encode(calls)), message.function_call, message.tool_call_id)))
             continue
-        if calls:
-            made = tuple([ToolCall(call.id or None, call.function.name, call.function.arguments) for call in calls])
+        made = tuple([ToolCall(call.id or None, call.function.name, call.function.arguments) for call in calls]) if calls else ()
         items.append(Item(role, bytes(message.content), made, message.tool_call_id or None))
     return tuple(items)
 

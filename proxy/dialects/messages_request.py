@@ -157,10 +157,10 @@ def _items(message: _Message | _UsualMessage, place: int, attached: list[Block |
     results = []
     for block in blocks:
         if block.type == RESULT:
-            result = Item(_TOOL, bytes(block.content), (), text(block.tool_use_id), block.is_error is True, place)
-            results.append(result)
-            if parts := blocks_of(result.content):
-                attached += [part for part in parts if part.type in _ATTACHED]
+            said = bytes(block.content)
+            results.append(Item(_TOOL, said, (), text(block.tool_use_id), block.is_error is True, place))
+            if said[:1] == b"[":
+                attached += [part for part in blocks_of(said) if part.type in _ATTACHED]
         elif block.type in _ATTACHED:
             attached.append(block)
     if not results:

@@ -195,7 +195,9 @@ def _usual_choice(items: list[_UsualItem], finish: str | None) -> Choice:
         if kind == MESSAGE:
             texts += _usual_texts(item.content)
             continue
-        name = in_namespace(item.namespace, item.name or "")
+        name = item.name or ""
+        if item.namespace:
+            name = in_namespace(item.namespace, name)
         if kind == "function_call":
             calls.append(ToolCall(item.call_id or item.id or None, name, item.arguments or ""))
         else:
