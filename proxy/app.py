@@ -78,7 +78,7 @@ class Application(FastAPI):
     admin_port: int | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self.admin_port is not None and _is_admin(scope["path"]) != (scope["server"][1] == self.admin_port):
+        if self.admin_port is not None and scope["type"] == "http" and _is_admin(scope["path"]) != (scope["server"][1] == self.admin_port):
             await _unrouted(scope["path"], desk=not _is_admin(scope["path"]))(scope, receive, send)
         elif scope["type"] == "http" and scope["path"].startswith(("/v1/", "/s/")):
             await self.front(scope, receive, send)
@@ -94,17 +94,18 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = Client(scope, receive, send)
+        headers = client.headers
         in_force = self._in_force()
         setting = in_force.enter()
         setting.telemetry.exchange_started()
         # Clients of the messages API name its version, whatever they ask for.
-        dialect = _MESSAGES if "anthropic-version" in client.headers else _CHAT
+        dialect = _MESSAGES if "anthropic-version" in headers else _CHAT
         try:
-            if "sec-websocket-key" in client.headers:  # Codex tries this first, and goes on over HTTP only when told so with this status
+            if "sec-websocket-key" in headers:  # Codex tries this first, and goes on over HTTP only when told so with this status
                 raise BadRequest("WebSockets are not served: send the same request over HTTP", status=426, code="lastcall_no_websocket")
-            if client.headers.get("transfer-encoding", "chunked").lower() != "chunked":  # the server undoes that one only
+            if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != "chunked":  # the server undoes that one only
                 raise BadRequest("a transfer-encoding other than 'chunked' is not understood", status=501, code="lastcall_bad_encoding")
-            setting.origins.check(client.headers)
+            setting.origins.check(headers)
             session, path, judged = _route(scope)
             query: bytes = scope.get("query_string", b"")
             if judged is not None:

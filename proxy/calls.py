@@ -140,10 +140,11 @@ class Calls(msgspec.Struct):
 
     async def _send_once(self, edits: Edits) -> Response | Refusal:
         body = self._dialect.rewrite(self._session.request, edits)
-        self._since = self._clock()
-        if self.account.asked_at is None:
-            self.account.asked_at = self._since
-        self.account.calls += 1
+        account = self.account
+        self._since = since = self._clock()
+        if account.asked_at is None:
+            account.asked_at = since
+        account.calls += 1
         self._asked = True
         try:
             response = await self._upstream.send("POST", self._path, self._query, self._client.fields, body, plain=True)
@@ -156,7 +157,7 @@ class Calls(msgspec.Struct):
             unheard = _kind_of(error) is UpstreamError.UNREACHABLE
             self.settle(None if unheard else Answer(), completed=False)
             raise
-        self.account.errors += (kind,)
+        account.errors += (kind,)
         return refusal
 
     def cut(self, error: UpstreamFailed) -> None:
@@ -172,29 +173,32 @@ class Calls(msgspec.Struct):
     def settle(self, answer: Answer | None, *, completed: bool) -> None:
         """Ends the call under way: what it cost (nothing without an answer), and whether it counts as a step. The first word stands."""
         account, session = self.account, self._session
-        if session.lease == self._settled:
+        lease = session.lease
+        if lease == self._settled:
             return
-        self._settled = session.lease
+        self._settled = lease
         if self._asked:
             account.seconds += self._clock() - self._since
             self._asked = False
         if answer is None:
-            session.settlements.append(session.purse.nothing(session.lease))
+            session.settlements.append(session.purse.nothing(lease))
             return
         usage, estimated = usage_of(answer, session.request)
         account.input_tokens += usage.input_tokens
         account.output_tokens += usage.output_tokens
         account.cached_tokens += usage.cached_tokens
-        account.estimated = account.estimated or estimated
+        if estimated:
+            account.estimated = True
         # A body that goes on from what the upstream keeps is no measure of what was read.
         size = 0 if estimated or session.history.tokens else session.request.text_bytes
-        settled = session.purse.settlement(session.lease, usage, completed=completed, body_bytes=size)
+        settled = session.purse.settlement(lease, usage, completed=completed, body_bytes=size)
         account.cost += settled.cost
         session.settlements.append(settled)
 
     def close(self) -> None:
         """Settles what is still open: a call that was broken off pays for its input, one that was never made gives its lease back."""
-        self.settle(Answer() if self._asked else None, completed=False)
+        if self._session.lease != self._settled:
+            self.settle(Answer() if self._asked else None, completed=False)
 
     async def whole_answer(self, edits: Edits) -> Answer | None:
         """One call, read to its end and settled; None when it failed in any way, which `account.last_error` tells."""

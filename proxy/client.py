@@ -25,47 +25,32 @@ class ClientGone(Exception):
 class Client:
     """One request and the way back. `status` is what was sent, None before anything was; `ended`: so was the last byte."""
 
-    __slots__ = (
-        "_cycle",
-        "_gathered",
-        "_head",
-        "_more",
-        "_receive",
-        "_send",
-        "_task",
-        "_watch",
-        "ended",
-        "fields",
-        "gone",
-        "headers",
-        "status",
-    )
+    status: int | None = None
+    gone = False
+    ended = False
+    _more = True
+    _head: Message  # of an answer that is gathered
+    _watch: asyncio.Task[None] | None = None
+    _task: asyncio.Task[Any] | None = None
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.fields: list[tuple[bytes, bytes]] = scope["headers"]
         self._cycle: Cycle | None = scope.get("extensions", {}).get(EXTENSION)
         self.headers: Mapping[str, str] = _texts(self.fields) if self._cycle is None else self._cycle.headers
-        self.status: int | None = None
-        self.gone = False
-        self.ended = False
-        self._more = True
         # HTTP/1.0 knows no chunks: an answer whose length nobody states is gathered and sent with it.
         self._gathered: list[bytes] | None = [] if scope.get("http_version") == "1.0" else None
         self._receive = receive
         self._send = send
-        self._head: Message = {}
-        self._watch: asyncio.Task[None] | None = None
-        self._task: asyncio.Task[Any] | None = None
 
     async def body(self, limit: int) -> bytes:
         """The whole body, decoded. Raises `BadRequest` (413, 415, 400) or `ClientGone`. limit: bytes, before and after decoding."""
-        declared = self.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared[:20]) > limit:
-            raise _too_large(limit)
         body = None if self._cycle is None else self._cycle.at_once()
         if body is not None:
             self._more = False
         else:
+            declared = self.headers.get("content-length", "")
+            if declared.isdecimal() and int(declared[:20]) > limit:
+                raise _too_large(limit)
             body = await self._piece()
         if self._more or len(body) > limit:
             body = await self._rest(body, limit)

@@ -13,6 +13,7 @@ then, which costs a request nothing, and ended when its client has let it wait f
 import asyncio
 import re
 from collections import deque
+from operator import methodcaller
 from typing import Any
 from urllib.parse import unquote
 
@@ -45,33 +46,19 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n
     _SLOW,
 )
 
+_text = methodcaller("decode", "latin-1")
+_parsed = HttpToolsProtocol.data_received
 
-class _Head:
-    """The fields of a request: as they came, with names in lower case, and as text, where the first of one name counts."""
 
-    __slots__ = ("_came", "fields", "texts")
+class _Names:
+    """The names of a request's fields as they came, in lower case, and as text from the last to the first."""
 
-    def __init__(self, came: list[tuple[bytes, bytes]]) -> None:
-        self._came = came
-        self.fields = [(name.lower(), value) for name, value in came]
-        self.texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(self.fields)}
+    __slots__ = ("came", "lower", "texts")
 
-    def followed_by(self, came: list[tuple[bytes, bytes]]) -> "_Head":
-        """That of the connection's next request. Few fields are others then: those alone are read."""
-        before = self._came
-        if len(came) != len(before) or len(self.texts) != len(before):
-            return _Head(came)
-        new = _Head.__new__(_Head)
-        new._came, new.fields, new.texts = came, self.fields.copy(), self.texts.copy()
-        for place, field in enumerate(came):
-            if field != before[place]:
-                name, value = field
-                if name != before[place][0]:
-                    return _Head(came)
-                name = new.fields[place][0]
-                new.fields[place] = name, value
-                new.texts[name.decode("latin-1")] = value.decode("latin-1")
-        return new
+    def __init__(self, came: tuple[bytes, ...]) -> None:
+        self.came = came
+        self.lower = [name.lower() for name in came]
+        self.texts = [name.decode("latin-1") for name in reversed(self.lower)]
 
 
 class Protocol(HttpToolsProtocol):
@@ -99,7 +86,7 @@ class Protocol(HttpToolsProtocol):
         self._before = b""  # what the parser has of the line end ahead of that
         self._url: bytes | None = None
         self._scope: dict[str, Any] = {}  # of requests for that
-        self._head = _Head([])
+        self._names = _Names(())  # of the last one's fields: most of a connection's have the same
         self._idle_since: float | None = None  # in which no byte has come since an answer
         self._fruitless = 0  # bytes that neither ended a head nor added to a body
         self._brought = 0  # bytes of the request that is on its way
@@ -124,8 +111,9 @@ class Protocol(HttpToolsProtocol):
         self.parser = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        self._fruitless += len(data)
-        self._brought += len(data)
+        size = len(data)
+        self._fruitless += size
+        self._brought += size
         if self._in_head:
             before = self._before
             if before:
@@ -139,10 +127,10 @@ class Protocol(HttpToolsProtocol):
                 data = _UPGRADE.sub(b"", data[:end]) + data[end:]
             if before:
                 data = data[len(before) :]
-        super().data_received(data)
+        _parsed(self, data)
         if self._line and not self._in_head and not self.transport.is_closing():  # the head has ended before it
             data, self._line = self._line, b""
-            super().data_received(data)
+            _parsed(self, data)
         if self._fruitless > _HEAD_BYTES and not self.transport.is_closing():
             if self.cycle is None or self.cycle.response_complete:  # else an answer is under way, or about to be
                 self.transport.write(_TOO_LONG)
@@ -166,27 +154,32 @@ class Protocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        parser = self.parser
         headers, self.headers = self.headers, []  # what comes behind a chunked body is no part of the head (RFC 9110 section 6.5.1)
         # A request of 20 bytes is kept as a KiB, a field of four as some 200 bytes. A wish for another protocol is here if it stood behind
         # another request: its body would be taken for the next one.
-        if self.parser.should_upgrade() or len(self._queue) >= _MOST_QUEUED or len(headers) > _MOST_FIELDS:
+        if parser.should_upgrade() or len(self._queue) >= _MOST_QUEUED or len(headers) > _MOST_FIELDS:
             raise OverflowError
         self._fruitless = 0
         self._in_head = False
         self._before = b""
         if self.url != self._url:
             self._aim(self.url)
-        head = self._head = self._head.followed_by(headers)
-        version = self.parser.get_http_version()
-        scope = self._scope.copy()
-        scope["http_version"] = version
-        scope["method"] = self.parser.get_method().decode("ascii")
-        scope["headers"] = head.fields.copy()  # an application may do with it as it likes
-        scope["state"] = self.app_state.copy()
+        names, values = zip(*headers) if headers else ((), ())  # noqa: B905 - pairs, all of them; `strict` costs a third more
+        if names != self._names.came:
+            self._names = _Names(names)
+        version = parser.get_http_version()
+        scope = {
+            **self._scope,
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "headers": [*zip(self._names.lower, values)],  # noqa: B905 - as many by construction
+            "state": self.app_state.copy(),
+        }
         before = self.cycle
         self.cycle = cycle = Cycle(scope, self._gathering, self.flow, self.on_response_complete)
-        cycle.keep_alive = version != "1.0" and self.parser.should_keep_alive()
-        cycle.headers = head.texts
+        cycle.keep_alive = version != "1.0" and parser.should_keep_alive()
+        cycle.headers = dict(zip(self._names.texts, map(_text, reversed(values))))  # noqa: B905 - so that the first of one name counts
         scope["extensions"] = {EXTENSION: cycle}
         if before is None or before.response_complete:
             self._begin(cycle, scope)

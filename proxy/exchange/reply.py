@@ -16,15 +16,16 @@ ANSWER_SECONDS = 540.0  # clients' libraries give up on an answer after ten minu
 class Reply:
     """One response. keep_alive: bytes that a client ignores in a stream. fields: Lastcall's own, asked for when the header goes out."""
 
+    first_byte: float | None = None
+    _opening: tuple[int, Fields] | None = None
+    _yields = False
+
     def __init__(self, client: Client, keep_alive: bytes, clock: Callable[[], float], fields: Callable[[], Fields]) -> None:
-        self.first_byte: float | None = None
         self._client = client
         self._keep_alive_bytes = keep_alive
         self._clock = clock
         self._fields = fields
-        self._opening: tuple[int, Fields] | None = None
         self._began = self._written = clock()
-        self._yields = False
 
     @property
     def status(self) -> int | None:

@@ -172,10 +172,6 @@ class Line(ResponseHandler):
         if self.awaits:
             self.set_exception(aiohttp.SocketTimeoutError("Timeout on reading data from socket"))
 
-    def answer(self) -> "Awaitable[Whole | tuple[RawResponseMessage, aiohttp.StreamReader]]":
-        """The next answer: all of it, or its header and what its body comes through. Raises what ended the connection before."""
-        return self.read()
-
 
 class Pool(aiohttp.TCPConnector):
     """aiohttp's, for connections that all lead to one place, which are found and kept by what that takes and no more.
@@ -187,19 +183,28 @@ class Pool(aiohttp.TCPConnector):
         """keep_alive: seconds for which an idle connection is kept. silence, limit: as in `Line`."""
         super().__init__(limit=0, ssl=tls, socket_factory=sockets)
         self._factory = cast("partial[ResponseHandler]", partial(Line, self._loop, Forms(), silence, limit))
-        self._kept: Waits[ResponseHandler] = Waits(keep_alive, lambda line, _: line.close())
+        self._kept: Waits[Line] = Waits(keep_alive, lambda line, _: line.close())
 
-    def take(self, key: ConnectionKey) -> Connection | None:
-        """The connection that has been idle for longest; None where none is."""
+    def take(self) -> Line | None:
+        """The connection that has been idle for longest; None where none is. It is `held`, or given back, by whoever takes it."""
         while (line := self._kept.take()) is not None:
             if line.is_connected() and not line.should_close:
                 self._acquired.add(line)
-                return Connection(self, key, line, self._loop)
+                return line
             line.close()
         return None
 
+    def held(self, line: Line, key: ConnectionKey) -> Connection:
+        """One that was taken, as aiohttp has it: given back by what becomes of that."""
+        return Connection(self, key, line, self._loop)
+
+    def give_back(self, line: Line, key: ConnectionKey) -> None:
+        """One that was taken, and on which an answer came to its end."""
+        self._release(key, line)
+
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
-        return self.take(key)
+        line = self.take()
+        return None if line is None else self.held(line, key)
 
     def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
         if self._closed or should_close or protocol.should_close:
@@ -207,7 +212,7 @@ class Pool(aiohttp.TCPConnector):
         else:
             self._acquired.discard(protocol)
             protocol._parser = None  # else it would keep the beginning of what comes now to itself
-            self._kept.begin(protocol)
+            self._kept.begin(cast(Line, protocol), self._loop)
 
     def drop(self) -> None:
         """Leaves those that are idle: whatever ended one of them may have ended all."""
@@ -244,11 +249,11 @@ class Way:
         Goes out once more where the server had most likely hung up on a connection before it saw the request (`is_stale`).
         """
         loop = asyncio.get_running_loop()
-        connection = self._pool.take(self._place.connection_key)
-        if connection is not None:
+        line = self._pool.take()
+        if line is not None:
             started = loop.time()
             try:
-                return await self._over(connection, data, started)
+                return await self._over(line, None, data, loop)
             except FAILURES as error:
                 if not is_stale(error, started):
                     raise
@@ -257,26 +262,29 @@ class Way:
             connection = await self._pool.connect(self._place, [], self._timeout)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError("Connection timeout") from error
-        return await self._over(connection, data, loop.time())
+        return await self._over(cast(Line, connection.protocol), connection, data, loop)
 
-    async def _over(self, connection: Connection, data: bytes, started: float) -> Whole | Answer:
-        line = cast(Line, connection.protocol)
+    async def _over(self, line: Line, connection: Connection | None, data: bytes, loop: asyncio.AbstractEventLoop) -> Whole | Answer:
+        """connection: aiohttp's of a line that was opened for this; one that was taken gets it with what is more than a whole answer."""
         leaving: asyncio.Task[None] | None = None
         message: RawResponseMessage | None = None
         try:
             transport = line.transport
             if transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
-            line.expect(started + self._patience)
+            line.expect(loop.time() + self._patience)
             transport.write(data)
             if line.writing_paused:
                 line.watch()
                 leaving = asyncio.create_task(self._leave(line))
             else:
-                self._silent.begin(line)
-            answer = await line.answer()
+                self._silent.begin(line, loop)
+            answer: Whole | tuple[RawResponseMessage, aiohttp.StreamReader] = await line.read()
             if isinstance(answer, Whole):
-                _end(connection, leaving)
+                if connection is None and leaving is None:
+                    self._pool.give_back(line, self._place.connection_key)
+                else:
+                    _end(connection or self._held(line), leaving)
                 return answer
             message, content = answer
             while 100 <= message.code < 200 and message.code != 101:
@@ -285,7 +293,7 @@ class Way:
         except BaseException as error:
             if leaving is not None:
                 leaving.cancel()
-            connection.close()
+            (connection or self._held(line)).close()
             if isinstance(error, HttpProcessingError):
                 raise aiohttp.ClientPayloadError(error.message) from error
             if message is not None and isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
@@ -295,9 +303,12 @@ class Way:
             self._silent.end(line)
             line.relax()
         line.read_timeout = None
-        begun = Answer(message, content, connection, leaving)
+        begun = Answer(message, content, connection or self._held(line), leaving)
         check(begun)
         return begun
+
+    def _held(self, line: Line) -> Connection:
+        return self._pool.held(line, self._place.connection_key)
 
     async def _leave(self, line: Line) -> None:
         """Begins to count the silence when the request has left."""
