@@ -49,8 +49,11 @@ class GatheringTransport:
 
     def write_last(self, data: bytes) -> None:
         """Writes what nothing follows in this turn, so that there is no use in holding it."""
-        self._held.append(data)
-        self.flush()
+        if self._held:
+            self._held.append(data)
+            self.flush()
+        elif not self.is_closing():
+            self._transport.write(data)
 
     def flush(self) -> None:
         """Hands on what is held; a connection lost meanwhile takes it with it."""

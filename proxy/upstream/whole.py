@@ -198,9 +198,15 @@ class Pool(aiohttp.TCPConnector):
         """One that was taken, as aiohttp has it: given back by what becomes of that."""
         return Connection(self, key, line, self._loop)
 
-    def give_back(self, line: Line, key: ConnectionKey) -> None:
-        """One that was taken, and on which an answer came to its end."""
-        self._release(key, line)
+    def give_back(self, line: Line) -> None:
+        """One that was taken, and on which a whole answer came: whatever else did is seen when it is taken again."""
+        if not self._closed:
+            self._keep(line)
+
+    def _keep(self, line: Line) -> None:
+        self._acquired.discard(line)
+        line._parser = None  # else it would keep the beginning of what comes now to itself
+        self._kept.begin(line, self._loop)
 
     async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
         line = self.take()
@@ -210,9 +216,7 @@ class Pool(aiohttp.TCPConnector):
         if self._closed or should_close or protocol.should_close:
             super()._release(key, protocol, should_close=True)
         else:
-            self._acquired.discard(protocol)
-            protocol._parser = None  # else it would keep the beginning of what comes now to itself
-            self._kept.begin(cast(Line, protocol), self._loop)
+            self._keep(cast(Line, protocol))
 
     def drop(self) -> None:
         """Leaves those that are idle: whatever ended one of them may have ended all."""
@@ -282,7 +286,7 @@ class Way:
             answer: Whole | tuple[RawResponseMessage, aiohttp.StreamReader] = await line.read()
             if isinstance(answer, Whole):
                 if connection is None and leaving is None:
-                    self._pool.give_back(line, self._place.connection_key)
+                    self._pool.give_back(line)
                 else:
                     _end(connection or self._held(line), leaving)
                 return answer

@@ -59,6 +59,20 @@ async def test_the_pool_is_used_by_whoever_connects() -> None:
             assert [type(line) for line in pool._kept._waiting] == [Line]
 
 
+async def test_a_pool_that_is_closed_keeps_nothing() -> None:
+    """Also where the answer had come, and was only taken notice of afterwards."""
+    async with serving(script(Seen(), OK)) as port, upstream_at(port) as upstream:
+        await (await post(upstream)).read()
+        pool = upstream._session.connector
+        assert isinstance(pool, Pool)
+        line = pool.take()
+        assert line is not None
+        await upstream.close()
+        pool.give_back(line)
+        assert not pool._kept._waiting
+        assert not line.is_connected()
+
+
 @pytest.mark.parametrize("body", [b"", b'{"model": "m"}'], ids=["empty", "usual"])
 async def test_it_is_the_request_that_a_session_sends(body: bytes) -> None:
     """To the byte: request line, fields and their order, body."""
