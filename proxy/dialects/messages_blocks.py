@@ -109,12 +109,9 @@ def hosted_of(blocks: Sequence[Block | UsualBlock]) -> list[tuple[ToolCall, byte
 
     What a search found is no result to compare: it is encrypted anew each time.
     """
-    asked = [block for block in blocks if block.type in HOSTED]
-    if not asked:
-        return []
     made: list[tuple[ToolCall, bytes, bool]] = []
     results = {text(block.tool_use_id): block for block in blocks if isinstance(block.type, str) and block.type.endswith(_HOSTED_RESULT)}
-    for block in asked:
+    for block in [block for block in blocks if block.type in HOSTED]:
         found = results.get(text(block.id))
         if found is None:
             made.append((call_of(block), b"", False))
