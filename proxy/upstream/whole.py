@@ -199,11 +199,9 @@ class Pool(aiohttp.TCPConnector):
         return Connection(self, key, line, self._loop)
 
     def give_back(self, line: Line) -> None:
-        """One that was taken, and on which a whole answer came: whatever else did is seen when it is taken again."""
-        if not self._closed:
-            self._keep(line)
-
-    def _keep(self, line: Line) -> None:
+        """One on which an answer came to its end, to be taken again: whatever else comes on it is seen then."""
+        if self._closed:
+            return
         self._acquired.discard(line)
         line._parser = None  # else it would keep the beginning of what comes now to itself
         self._kept.begin(line, self._loop)
@@ -216,7 +214,7 @@ class Pool(aiohttp.TCPConnector):
         if self._closed or should_close or protocol.should_close:
             super()._release(key, protocol, should_close=True)
         else:
-            self._keep(cast(Line, protocol))
+            self.give_back(cast(Line, protocol))
 
     def drop(self) -> None:
         """Leaves those that are idle: whatever ended one of them may have ended all."""
