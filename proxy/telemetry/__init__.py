@@ -143,7 +143,7 @@ class Telemetry:
         self._counts: defaultdict[Counter, float] = defaultdict(float)
         self._alike: defaultdict[_Labels, list[ExchangeEnded]] = defaultdict(list)
         self._under_way = 0
-        self._threshold = _LEVELS[log_level]
+        self._logged = frozenset([level for level, rank in _LEVELS.items() if rank >= _LEVELS[log_level]])
         self._encode = msgspec.json.Encoder().encode
         self._closed: list[tuple[Metric, _Children[Counter] | _Children[_Durations]]] = []
         self._tool_label = _labeller(tools)
@@ -403,7 +403,7 @@ class Telemetry:
 
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
-        if self._logs(level):
+        if level in self._logged:
             self._hand_out(exchange_line(event, self._now(), level))
 
     def _log_operator(self, event: OperatorActed) -> None:
@@ -420,11 +420,8 @@ class Telemetry:
             )
         )
 
-    def _logs(self, level: LogLevel) -> bool:
-        return _LEVELS[level] >= self._threshold
-
     def _write(self, line: Line) -> None:
-        if self._logs(line.level):
+        if line.level in self._logged:
             self._hand_out(line)
 
     def _hand_out(self, line: Line) -> None:
