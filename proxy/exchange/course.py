@@ -15,17 +15,16 @@ from proxy.models import Action, Answer, Begun, Choice, Head, Notice, Reason, To
 from proxy.policy import Mode
 from proxy.sessions import Session
 
-_ALLOW, _ENFORCE, _OBSERVE = Action.ALLOW, Mode.ENFORCE, Mode.OBSERVE  # the enums' own attributes cost a look-up each time
+_ALLOW, _ENFORCE = Action.ALLOW, Mode.ENFORCE  # the enums' own attributes cost a look-up each time
 _DISCONNECTED = Outcome.DISCONNECTED
 
 
 class Course(msgspec.Struct):
     """One admitted request under way.
 
-    due: when the session's time is over, on the setting's clock. spoken: identity of the stream of which something went out; sent: how
-    far it had come, as its reader says; said: its text until then; called: whether calls of it went out. kept: text of an answer that
-    was stopped, not gone out yet. withheld: the upstream's newest answer that the client is not given as it is. given: what the client is
-    given of an answer that the upstream keeps.
+    spoken: identity of the stream of which something went out; sent: how far it had come, as its reader says; said: its text until then;
+    called: whether calls of it went out. kept: text of an answer that was stopped, not gone out yet. withheld: the upstream's newest
+    answer that the client is not given as it is. given: what the client is given of an answer that the upstream keeps.
     """
 
     dialect: Dialect
@@ -38,7 +37,6 @@ class Course(msgspec.Struct):
     said: str = ""
     kept: str = ""
     called: bool = False
-    due: float | None = None
     withheld: Answer | None = None
     given: Delivered | None = None
 
@@ -57,12 +55,6 @@ class Course(msgspec.Struct):
     @property
     def reason(self) -> Reason | None:
         return self.verdict.finding.reason if self.verdict.finding is not None else self.plan.reason
-
-    def time_left(self, now: float) -> float | None:
-        """Seconds until the session's time is over, None where it has no end or is only observed."""
-        if self.due is None or self.session.policy.mode is _OBSERVE:
-            return None
-        return max(self.due - now, 0.0)
 
     def notice(self, *, pruned: bool = False) -> Notice:
         """The `lastcall` object: of the stop or refusal, or of calls left out."""

@@ -103,9 +103,7 @@ class Exchange:
         self._opened = setting.clock()  # not before the store's `now`: an answer must never seem to end after the request that follows it
         plan = admit(session, session.spending)
         calls = Calls(client, self._dialect, session, way.upstream, way.name, self._path, self._query, setting.quirks, setting.clock)
-        left = session.time_left
-        due = None if left is None else self._opened + left
-        self._course = Course(self._dialect, session, plan, calls, due=due)
+        self._course = Course(self._dialect, session, plan, calls)
         self._reply = Reply(client, self._dialect.keep_alive, setting.clock, self._course.fields)
 
     def _closing(self) -> Closing:
@@ -118,11 +116,12 @@ class Exchange:
             await self._closing().local()
             return Outcome.REFUSED if plan.action is _REFUSE else _COMPLETED
         work = self._forward if plan.serve is _FORWARD else self._conclude
-        time_left = self._course.time_left(self._set.clock())
-        if time_left is None:
+        session = self._course.session
+        left = session.time_left
+        if left is None or session.policy.mode is _OBSERVE:
             return await work()
         try:
-            async with asyncio.timeout(time_left):
+            async with asyncio.timeout(max(self._opened + left - self._set.clock(), 0.0)):
                 return await work()
         except TimeoutError:
             if not self._whole_sent:
