@@ -321,13 +321,10 @@ class Sessions:
         """What calls already made came to, without the record: what they held is free for the next."""
         settlements, session.settlements = session.settlements, []
         if settlements:
-            self._let_go(settlements)
+            for settled in settlements:
+                self._leases.let_go(settled.lease)
             await self._store.commit(session.key, record=None, version=0, settlements=settlements, links=[], ttl=self._ttl)
             self._leases.settled(session.key, settlements)
-
-    def _let_go(self, settlements: Sequence[Settlement]) -> None:
-        for settled in settlements:
-            self._leases.let_go(settled.lease)
 
     def _degrade(self, session: Session, error: StoreUnavailable) -> None:
         """The store is away: judge from history alone, remember nothing."""
@@ -383,7 +380,8 @@ class Sessions:
     async def _commit(self, session: Session, result: Result, links: Sequence[bytes], before: "asyncio.Task[bool] | None" = None) -> bool:
         """Whether the store took it. before: this process's commit of the same session ahead of it, waited for after a lost race."""
         settlements, opened = session.settlements, session.opened
-        self._let_go(settlements)
+        for settled in settlements:
+            self._leases.let_go(settled.lease)
         try:
             record, version = (None, 0) if opened is None else (dump(session.record), opened.version)
             done = await self._write(session, record, version, links, settlements)
