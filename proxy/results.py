@@ -53,9 +53,7 @@ def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints
     arrived = range(max(len(messages.earlier) - 1, first), len(messages))
     for at in arrived:
         node, seen = nodes[at - first], messages[at].calls
-        new = _arrived(node, seen)
-        _keep(node, seen, prints, newest=True)
-        for position in new:
+        for position in _keep(node, seen, prints, newest=True):
             node.calls[position] = _with_result(node.calls[position], prints.result(seen[position].content))
     return set(arrived)
 
@@ -95,23 +93,16 @@ def _places(nodes: Iterable[tuple[int, Node]], calls: set[int]) -> dict[int, lis
     return places
 
 
-def _arrived(node: Node, seen: Sequence[SeenCall]) -> list[int]:
-    """The places in a message of those calls whose results the history shows for the first time."""
+def _keep(node: Node, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> list[int]:
+    """Keeps a message's results as first seen. Returns the places of the calls whose results the history shows for the first time."""
     new: list[int] = []
     for at, kept in enumerate(node.calls):
         if kept.result == UNSEEN and at < len(seen) and seen[at].content:
+            if not new:
+                node.calls = node.calls.copy()
+            node.calls[at] = _first_seen(seen[at], kept, prints, newest=newest)
             new.append(at)
     return new
-
-
-def _keep(node: Node, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> bool:
-    """Keeps a message's results as first seen; whether there was a new one."""
-    new = _arrived(node, seen)
-    if new:
-        node.calls = node.calls.copy()
-        for at in new:
-            node.calls[at] = _first_seen(seen[at], node.calls[at], prints, newest=newest)
-    return bool(new)
 
 
 def _first_seen(seen: SeenCall, kept: KeptCall, prints: Fingerprints, *, newest: bool) -> KeptCall:
