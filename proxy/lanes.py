@@ -159,7 +159,7 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
     for lane in record.lanes:
         match = _relate(lane, answers, history) if lane.name == asker.lane else None
         if match is not None:
-            related.append((lane, *match))
+            related.append(match)
     if related:
         lane, depth, relation = related[0] if len(related) == 1 else max(related, key=lambda one: _closeness(one, history.seed))
         if relation is _FORK:
@@ -189,16 +189,18 @@ def _works(request: Request, asker: Asker) -> bool:
     return bool(request.tools) and not asker.side
 
 
-def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, _Relation] | None:
+def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[Lane, int, _Relation] | None:
     offset = lane.offset
     if len(answers) < offset:
         return None
-    kept = [node.answer for node in lane.nodes]
+    kept: list[int] = []
+    for node in lane.nodes:
+        kept.append(node.answer)
     depth = offset + len(kept)
     shown = answers[offset:depth]
     same_prompt = lane.seed == history.seed
     if kept == shown and (kept or (same_prompt and not offset)):
-        return depth, _EXTENDS
+        return lane, depth, _EXTENDS
     shared = next((at for at, pair in enumerate(zip(kept, shown, strict=False)) if pair[0] != pair[1]), len(shown))
     if offset and not shared:
         return None
@@ -206,8 +208,8 @@ def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[int, 
     if not same_prompt:  # equal answers alone are no evidence: ids may be missing or restart in every turn
         return None
     if depth == len(answers):
-        return depth, _PREFIX
-    return (depth, _FORK) if depth else None
+        return lane, depth, _PREFIX
+    return (lane, depth, _FORK) if depth else None
 
 
 def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprints) -> bool:

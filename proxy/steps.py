@@ -102,7 +102,9 @@ def _let_stand(joined: Joined, first: int, nodes: Sequence[Node]) -> None:
         before = before[begins:] if begins > 0 else []
         joined.steps = joined.steps[begins:]
         joined.unseen = [lacking for lacking in joined.unseen if lacking[0] >= first]
-    kept = [node.calls for node in nodes][: len(before)]
+    kept: list[list[KeptCall]] = []
+    for node in nodes[: len(before)]:
+        kept.append(node.calls)
     if not kept or kept != before:
         kept, joined.steps, joined.unseen = [], (), []
     joined.first, joined.kept = first, kept
@@ -142,8 +144,8 @@ def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: s
 def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
     """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
     kept, offset, answers = lane.nodes, lane.offset, messages.answers
-    for at in range(offset + len(kept), len(answers)):
-        kept.append(Node(answers[at], []))
+    for answer in answers[offset + len(kept) :]:
+        kept.append(Node(answer, []))
     if messages.earlier:
         for node, message in zip(kept, messages.earlier[offset:], strict=False):
             node.place, node.said = message.place, message.said
