@@ -147,8 +147,11 @@ class Messages(Sequence[Message]):
 
     def _go_on_from(self, before: "Messages", prints: Fingerprints) -> int:
         """Takes over what was read of the items that both begin with: how many these are."""
-        shared = _shared(self.items, before.items)
-        all_of_it = shared == len(before.items)
+        items, known = self.items, before.items
+        shared = len(known) if len(known) <= len(items) else len(items)
+        while shared and items[shared - 1] is not known[shared - 1]:  # one history was read on from the other
+            shared -= 1
+        all_of_it = shared == len(known)
         self.begun = begun = len(before.answers) if all_of_it else bisect_left(before._starts, shared)
         self.joined = Groundwork(None, before.joined.own)
         self._starts, self.made = before._starts[:begun], before.made[:begun]
@@ -184,7 +187,7 @@ class Messages(Sequence[Message]):
 
     def same(self, seed: int, prints: Fingerprints) -> int:
         """All answers, the newest results and whatever follows the last answer: system text is left out, since clocks stand in it."""
-        newest, end = self._newest, self.end
+        newest, end = self._newest, self._starts[-1] + 1 if self._starts else 0
         for index, item in enumerate(self.items[end:], end):
             if item.role is not _SYSTEM:
                 newest[index] = prints.raw_result(item.content or _EMPTY)
@@ -208,11 +211,6 @@ class Messages(Sequence[Message]):
 
     def __len__(self) -> int:
         return len(self._starts)
-
-    @property
-    def end(self) -> int:
-        """Index of the item behind the last message itself."""
-        return self._starts[-1] + 1 if self._starts else 0
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -378,14 +376,6 @@ def user_mark(item: Item, prints: Fingerprints) -> int:
     return prints.text("user", text_of(item.content).strip())
 
 
-def _shared(items: Sequence[Item], known: Sequence[Item]) -> int:
-    """How many items two histories begin with together, of which one was read on from the other."""
-    shared = len(known) if len(known) <= len(items) else len(items)
-    while shared and items[shared - 1] is not known[shared - 1]:
-        shared -= 1
-    return shared
-
-
 def _match_results(calls: Sequence[SeenCall], items: Sequence[Item], start: int, end: int, exact: Mapping[int, int]) -> None:
     """Gives each result to the first call with its id that has none yet; where one side has no id, to the first such call that waits."""
     by_id: dict[str | None, deque[SeenCall]] = {}
@@ -455,10 +445,10 @@ _ASKS_SUMMARY = re.compile(
 
 def asks_summary(request: Request) -> bool:
     """Whether the request wants its history summarised: its last item is user text that says so."""
-    last = request.items[-1] if request.items else None
-    if last is None or last.role is not _USER:
+    items = request.items
+    if not items or items[-1].role is not _USER:
         return False
-    text = text_of(last.content)
+    text = text_of(items[-1].content)
     return _ASKS_SUMMARY.search(text[:4096]) is not None or _ASKS_SUMMARY.search(text[-4096:]) is not None
 
 

@@ -214,7 +214,8 @@ def read_answer(body: bytes) -> Answer:
     failed = False
     for choice in usual.choices:
         choices.append(_usual_choice(choice))
-        failed = failed or choice.finish_reason == "error"
+        if choice.finish_reason == "error":
+            failed = True
     usage = None if usual.usage is None else _usual_usage(usual.usage, usual.service_tier)
     return Answer(tuple(choices), usage, usual.id or None, usual.model or None, usual.created, bool(choices), failed)
 
