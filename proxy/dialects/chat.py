@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proxy.dialects import chat_answer, chat_render, chat_request, chat_stream
-from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.models import Answer, Begun, Head, Notice, ToolCall, Usage
 
 
 class Chat:
@@ -20,26 +20,17 @@ class Chat:
     keep_alive = chat_render.KEEP_ALIVE
     terminator = chat_stream.DONE
 
-    def parse(self, body: bytes) -> Request:
-        return chat_request.parse_request(body)
-
-    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
-        return chat_request.grow_request(request, body, elements)
-
-    def rewrite(self, request: Request, edits: Edits) -> bytes:
-        return chat_request.rewrite_request(request, edits)
-
-    def read_answer(self, body: bytes) -> Answer:
-        return chat_answer.read_answer(body)
+    parse = staticmethod(chat_request.parse_request)
+    grow = staticmethod(chat_request.grow_request)
+    rewrite = staticmethod(chat_request.rewrite_request)
+    read_answer = staticmethod(chat_answer.read_answer)
+    prune = staticmethod(chat_answer.prune)
 
     def reader(self) -> chat_stream.ChatReader:
         return chat_stream.ChatReader()
 
     def without_usage(self, event: bytes) -> bytes:
         return chat_stream.without_usage(event)
-
-    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
-        return chat_answer.prune(body, drop, notice)
 
     def completion(
         self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()

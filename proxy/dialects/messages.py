@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from proxy.dialects import messages_answer, messages_render, messages_request, messages_rest, messages_stream
-from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.models import Answer, Begun, Head, Notice, ToolCall, Usage
 
 
 class Messages:
@@ -20,26 +20,17 @@ class Messages:
     keep_alive = messages_render.KEEP_ALIVE
     terminator = messages_stream.END
 
-    def parse(self, body: bytes) -> Request:
-        return messages_request.parse_request(body)
-
-    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
-        return messages_request.grow_request(request, body, elements)
-
-    def rewrite(self, request: Request, edits: Edits) -> bytes:
-        return messages_request.rewrite_request(request, edits)
-
-    def read_answer(self, body: bytes) -> Answer:
-        return messages_answer.read_answer(body)
+    parse = staticmethod(messages_request.parse_request)
+    grow = staticmethod(messages_request.grow_request)
+    rewrite = staticmethod(messages_request.rewrite_request)
+    read_answer = staticmethod(messages_answer.read_answer)
+    prune = staticmethod(messages_answer.prune)
 
     def reader(self) -> messages_stream.MessagesReader:
         return messages_stream.MessagesReader()
 
     def without_usage(self, event: bytes) -> bytes:
         return event
-
-    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
-        return messages_answer.prune(body, drop, notice)
 
     def completion(
         self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from proxy.dialects import chat_render, responses_answer, responses_render, responses_request, responses_stream
 from proxy.dialects.responses_render import standing_of
-from proxy.models import Answer, Begun, Edits, Head, Notice, Request, ToolCall, Usage
+from proxy.models import Answer, Begun, Head, Notice, ToolCall, Usage
 
 
 class Responses:
@@ -20,17 +20,11 @@ class Responses:
     keep_alive = responses_render.KEEP_ALIVE
     terminator = responses_stream.RESPONSE
 
-    def parse(self, body: bytes) -> Request:
-        return responses_request.parse_request(body)
-
-    def grow(self, request: Request, body: bytes, elements: bytes) -> Request | None:
-        return responses_request.grow_request(request, body, elements)
-
-    def rewrite(self, request: Request, edits: Edits) -> bytes:
-        return responses_request.rewrite_request(request, edits)
-
-    def read_answer(self, body: bytes) -> Answer:
-        return responses_answer.read_answer(body)
+    parse = staticmethod(responses_request.parse_request)
+    grow = staticmethod(responses_request.grow_request)
+    rewrite = staticmethod(responses_request.rewrite_request)
+    read_answer = staticmethod(responses_answer.read_answer)
+    prune = staticmethod(responses_answer.prune)
 
     def reader(self) -> responses_stream.ResponsesReader:
         return responses_stream.ResponsesReader()
@@ -38,9 +32,6 @@ class Responses:
     def without_usage(self, event: bytes) -> bytes:
         """Every stream of this dialect ends with its usage."""
         return event
-
-    def prune(self, body: bytes, drop: Collection[tuple[int, int]], notice: Notice) -> bytes:
-        return responses_answer.prune(body, drop, notice)
 
     def completion(
         self, head: Head, text: str, usage: Usage | None, notice: Notice, choices: int, calls: tuple[ToolCall, ...] = ()
