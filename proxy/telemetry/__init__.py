@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import compress, product, repeat
-from operator import attrgetter
+from itertools import product, repeat
 from typing import TypeVar, assert_never
 
 import msgspec
@@ -95,17 +94,32 @@ class _Durations(Histogram):
         self._sum.inc(sum(seconds))
 
 
-_Labels = tuple[str, bool, Action, str, str, str, str, bool]
-# What an exchange has in common with others: nearly all of a batch are alike, and finding their series takes longer than a sum.
-_LABELS: Callable[[ExchangeEnded], _Labels] = attrgetter(
-    "dialect", "streamed", "action", "mode", "outcome", "team", "model", "usage_estimated"
-)
-_TIMES: Callable[[ExchangeEnded], tuple[float, float | None, int, float]] = attrgetter(
-    "overhead_seconds", "first_byte_seconds", "upstream_calls", "upstream_seconds"
-)
-_SPENT: Callable[[ExchangeEnded | UnjudgedEnded], tuple[int, int, int, int]] = attrgetter(
-    "input_tokens", "output_tokens", "cached_tokens", "cost"
-)
+_Labels = tuple[str, bool, Action, str, str, str, bool]
+"""What an exchange has in common with others: dialect, streamed, action, outcome, team, model, usage_estimated; as in `ExchangeEnded`."""
+
+
+class _Alike:
+    """What exchanges with the same labels came to: nearly all of a batch are alike, and finding their series takes longer than a sum."""
+
+    __slots__ = ("cached_tokens", "calls", "cost", "first_byte", "input_tokens", "output_tokens", "overhead", "upstream")
+
+    def __init__(self) -> None:
+        self.calls = self.input_tokens = self.output_tokens = self.cached_tokens = self.cost = 0
+        self.overhead: list[float] = []
+        self.first_byte: list[float] = []
+        self.upstream: list[float] = []
+
+    def add(self, event: ExchangeEnded) -> None:
+        self.overhead.append(event.overhead_seconds)
+        if event.first_byte_seconds is not None:
+            self.first_byte.append(event.first_byte_seconds)
+        if event.upstream_calls:
+            self.calls += event.upstream_calls
+            self.upstream.append(event.upstream_seconds)
+        self.input_tokens += event.input_tokens
+        self.output_tokens += event.output_tokens
+        self.cached_tokens += event.cached_tokens
+        self.cost += event.cost
 
 
 class Telemetry:
@@ -141,7 +155,7 @@ class Telemetry:
         self._waiting: list[tuple[float, Event]] = []
         # Counted and not yet told to the instruments: their locks and checks take ten times as long as a sum.
         self._counts: defaultdict[Counter, float] = defaultdict(float)
-        self._alike: defaultdict[_Labels, list[ExchangeEnded]] = defaultdict(list)
+        self._alike: dict[_Labels, _Alike] = {}
         self._under_way = 0
         self._logged = frozenset([level for level, rank in _LEVELS.items() if rank >= _LEVELS[log_level]])
         self._encode = msgspec.json.Encoder().encode
@@ -204,7 +218,7 @@ class Telemetry:
         self._settles = False
         self._take_waiting()
         for labels, alike in self._alike.items():
-            self._count_alike(*labels, alike)
+            self._count_alike(labels, alike)
         self._alike.clear()
         for counter, amount in self._counts.items():
             counter.inc(amount)
@@ -236,7 +250,7 @@ class Telemetry:
                 self._counts[self._unjudged[f"{event.status // 100}xx", event.team]] += 1
                 if event.refused is not None:
                     self._counts[self._interventions[Action.REFUSE][event.refused, event.mode, event.team]] += 1
-                self._count_spent(event.model, event.usage_estimated, event.team, [event])
+                self._count_spent(event.model, event.usage_estimated, event.team, event)
                 self._log_unjudged(event)
             case ConfigReloaded(outcome, cause):
                 self._counts[self._reloads[outcome,]] += 1
@@ -324,7 +338,13 @@ class Telemetry:
         self._gauge(metrics.BUILD_INFO).labels(__version__).set(1)
 
     def _count_exchange(self, event: ExchangeEnded) -> None:
-        self._alike[_LABELS(event)].append(event)
+        """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
+        action = _ALLOW if event.mode == _OBSERVE else event.action
+        labels = event.dialect, event.streamed, action, event.outcome, event.team, event.model, event.usage_estimated
+        alike = self._alike.get(labels)
+        if alike is None:
+            alike = self._alike[labels] = _Alike()
+        alike.add(event)
         self._count_judgement(event)
         for error in event.upstream_errors:
             self._counts[self._upstream_errors[error,]] += 1
@@ -349,39 +369,26 @@ class Telemetry:
         if event.pruned:
             self._counts[self._pruned[event.reason, mode]] += event.pruned
 
-    def _count_alike(
-        self,
-        dialect: str,
-        streamed: bool,
-        action: Action,
-        mode: str,
-        outcome: str,
-        team: str,
-        model: str,
-        estimated: bool,
-        alike: Sequence[ExchangeEnded],
-    ) -> None:
-        """In observe mode a decision is counted under its mode, but the request as what it was: allowed."""
+    def _count_alike(self, labels: _Labels, alike: _Alike) -> None:
+        dialect, streamed, action, outcome, team, model, estimated = labels
         shape = dialect, FLAGS[streamed]
-        self._counts[self._requests[dialect, _ALLOW if mode == _OBSERVE else action, outcome, team]] += len(alike)
-        overhead, first_byte, calls, upstream = zip(*map(_TIMES, alike), strict=True)
-        self._counts[self._upstream_calls] += sum(calls)
-        self._overhead[shape].observe_all(overhead)
-        self._first_byte[shape].observe_all([one for one in first_byte if one is not None])
-        self._upstream[shape].observe_all(list(compress(upstream, calls)))
+        self._counts[self._requests[dialect, action, outcome, team]] += len(alike.overhead)
+        self._counts[self._upstream_calls] += alike.calls
+        self._overhead[shape].observe_all(alike.overhead)
+        self._first_byte[shape].observe_all(alike.first_byte)
+        self._upstream[shape].observe_all(alike.upstream)
         self._count_spent(model, estimated, team, alike)
 
-    def _count_spent(self, model: str, estimated: bool, team: str, calls: Sequence[ExchangeEnded | UnjudgedEnded]) -> None:
+    def _count_spent(self, model: str, estimated: bool, team: str, spent: _Alike | UnjudgedEnded) -> None:
         label, flag = self._model_label(model[:MAX_TEXT]), FLAGS[estimated]
-        read, written, cached, cost = map(sum, zip(*map(_SPENT, calls), strict=True))
-        if read > 0:
-            self._counts[self._tokens["input", label, flag, team]] += read
-        if written > 0:
-            self._counts[self._tokens["output", label, flag, team]] += written
-        if cached > 0:
-            self._counts[self._cached_tokens[label, team]] += cached
-        if cost > 0:
-            self._counts[self._cost[label, team]] += cost / 1e9
+        if spent.input_tokens > 0:
+            self._counts[self._tokens["input", label, flag, team]] += spent.input_tokens
+        if spent.output_tokens > 0:
+            self._counts[self._tokens["output", label, flag, team]] += spent.output_tokens
+        if spent.cached_tokens > 0:
+            self._counts[self._cached_tokens[label, team]] += spent.cached_tokens
+        if spent.cost > 0:
+            self._counts[self._cost[label, team]] += spent.cost / 1e9
 
     def _log_unjudged(self, event: UnjudgedEnded) -> None:
         self._write(
