@@ -106,51 +106,46 @@ class Course(msgspec.Struct):
     ) -> ExchangeEnded:
         """The event. Times in seconds of one clock; status: what was sent; waited: for room.
 
-        In the order of its fields: to name so many arguments takes longer than what is said in them. In two tuples, since CPython puts
-        each of more than 30 arguments in a list by itself.
+        In the order of its fields: to name so many arguments takes longer than what is said in them.
         """
         session, plan, account, verdict = self.session, self.plan, self.calls.account, self.verdict
         request, identity, place, lanes = session.request, session.identity, session.place, session.record.lanes
         lane = place.lane
         return ExchangeEnded(
-            *(
-                self.dialect.name,
-                request.model,
-                session.label,
-                lanes.index(lane) if lane in lanes else 0,
-                session.step_number,
-                plan.action,
-                place.run,
-                plan.reason or self.reason,
-                session.policy.mode,
-                plan.tool or None,
-                plan.count,
-                plan.limit,
-                499 if outcome is _DISCONNECTED else status or 500,
-                outcome,
-                request.stream,
-                session.opened is None,
-                identity.retry,
-            ),
-            *(
-                account.calls,
-                account.input_tokens,
-                account.output_tokens,
-                account.cost,
-                None if plan.warning is None else plan.warning.reason,
-                account.estimated,
-                (account.asked_at or now) - started - waited,
-                waited,
-                account.seconds,
-                None if first_byte is None else first_byte - started,
-                plan.seen,
-                nudge_ended,
-                len(verdict.drop) if verdict.stop is None else 0,
-                account.errors,
-                account.cached_tokens,
-                0 if account.calls else usage_of(Answer(), request)[0].input_tokens,
-                identity.team,
-            ),
+            self.dialect.name,
+            request.model,
+            session.label,
+            lanes.index(lane) if lane in lanes else 0,
+            session.step_number,
+            plan.action,
+            place.run,
+            plan.reason or self.reason,
+            session.policy.mode,
+            plan.tool or None,
+            plan.count,
+            plan.limit,
+            499 if outcome is _DISCONNECTED else status or 500,
+            outcome,
+            request.stream,
+            session.opened is None,
+            identity.retry,
+            account.calls,
+            account.input_tokens,
+            account.output_tokens,
+            account.cost,
+            None if plan.warning is None else plan.warning.reason,
+            account.estimated,
+            (account.asked_at or now) - started - waited,
+            waited,
+            account.seconds,
+            None if first_byte is None else first_byte - started,
+            plan.seen,
+            nudge_ended,
+            len(verdict.drop) if verdict.stop is None else 0,
+            account.errors,
+            account.cached_tokens,
+            0 if account.calls else usage_of(Answer(), request)[0].input_tokens,
+            identity.team,
         )
 
 

@@ -59,49 +59,42 @@ class ExchangeLine(Line, tag="exchange_ended"):
 
 
 def exchange_line(event: ExchangeEnded, ts: str, level: LogLevel) -> ExchangeLine:
-    """In the order of the fields: to name so many arguments takes longer than everything else that is done for a line.
-
-    In two tuples, since CPython puts each of more than 30 arguments in a list by itself.
-    """
+    """In the order of the fields: to name so many arguments takes longer than everything else that is done for a line."""
     ended = event.nudge_ended
     return ExchangeLine(
         ts,
-        *(
-            level,
-            printable(event.session),
-            event.lane,
-            event.run or UNSET,
-            event.step,
-            event.action,
-            event.reason or UNSET,
-            event.mode,
-            UNSET if event.tool is None else printable(event.tool),
-            UNSET if event.count is None else event.count,
-            UNSET if event.limit is None else event.limit,
-            event.pruned or UNSET,
-            UNSET if ended is None else ended.outcome,
-            UNSET if ended is None or ended.nudged else False,
-            event.status,
-            event.outcome,
-        ),
-        *(
-            event.dialect,
-            printable(event.model),
-            event.streamed,
-            milliseconds(event.overhead_seconds),
-            milliseconds(event.waited_seconds) if event.waited_seconds else UNSET,
-            milliseconds(event.upstream_seconds) if event.upstream_calls else UNSET,
-            UNSET if event.first_byte_seconds is None else milliseconds(event.first_byte_seconds),
-            event.upstream_calls,
-            event.upstream_errors or UNSET,
-            event.input_tokens,
-            event.output_tokens,
-            event.cost / 1e9 or UNSET,
-            event.usage_estimated,
-            event.degraded,
-            event.retry,
-            event.team or UNSET,
-        ),
+        level,
+        printable(event.session),
+        event.lane,
+        event.run or UNSET,
+        event.step,
+        event.action,
+        event.reason or UNSET,
+        event.mode,
+        UNSET if event.tool is None else printable(event.tool),
+        UNSET if event.count is None else event.count,
+        UNSET if event.limit is None else event.limit,
+        event.pruned or UNSET,
+        UNSET if ended is None else ended.outcome,
+        UNSET if ended is None or ended.nudged else False,
+        event.status,
+        event.outcome,
+        event.dialect,
+        printable(event.model),
+        event.streamed,
+        milliseconds(event.overhead_seconds),
+        milliseconds(event.waited_seconds) if event.waited_seconds else UNSET,
+        milliseconds(event.upstream_seconds) if event.upstream_calls else UNSET,
+        UNSET if event.first_byte_seconds is None else milliseconds(event.first_byte_seconds),
+        event.upstream_calls,
+        event.upstream_errors or UNSET,
+        event.input_tokens,
+        event.output_tokens,
+        event.cost / 1e9 or UNSET,
+        event.usage_estimated,
+        event.degraded,
+        event.retry,
+        event.team or UNSET,
     )
 
 
