@@ -26,6 +26,7 @@ from proxy.dialects.raw_json import (
     whole,
 )
 from proxy.dialects.searches import searches_in
+from proxy.dialects.token_details import TokenDetails, detailed_usage
 from proxy.models import Answer, Choice, Notice, ToolCall, Usage
 
 
@@ -82,40 +83,35 @@ class WireMessage(Struct, gc=False):
 # what it is. What is `None` here must be null or missing.
 
 
-class _UsualInput(Struct, gc=False):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-    audio_tokens: Count | None = None
-    image_tokens: Count | None = None
+class _UsualInput(TokenDetails, gc=False):
     web_search_requests: None = None
-
-
-class _UsualOutput(Struct, gc=False):
-    reasoning_tokens: Count | None = None
-    audio_tokens: Count | None = None
-    image_tokens: Count | None = None
 
 
 class _UsualUsage(Struct, gc=False):
     prompt_tokens: Count
     completion_tokens: Count
     prompt_tokens_details: _UsualInput | None = None
-    completion_tokens_details: _UsualOutput | None = None
+    completion_tokens_details: TokenDetails | None = None
     prompt_cache_hit_tokens: None = None
     num_search_queries: None = None
     server_tool_use: None = None
     service_tier: None = None
 
 
-class _UsualMessage(Struct, gc=False):
+class UsualWords(Struct, gc=False):
+    """What a message or a chunk says, but for its calls."""
+
     content: str | None = None
     refusal: str | None = None
-    tool_calls: list[UsualCall] | None = None
     function_call: None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     audio: None = None
     images: None = None
+
+
+class _UsualMessage(UsualWords, gc=False):
+    tool_calls: list[UsualCall] | None = None
 
 
 class _UsualChoice(Struct, gc=False):
@@ -136,7 +132,6 @@ class _UsualBody(Struct, gc=False):
 
 
 _USUAL = Decoder(_UsualBody)
-_NO_INPUT, _NO_OUTPUT = _UsualInput(), _UsualOutput()
 
 BODY = Decoder(Body)
 CHOICES = Shape(WireChoice)
@@ -233,22 +228,8 @@ def _usual_choice(choice: _UsualChoice) -> Choice:
 
 
 def _usual_usage(usage: _UsualUsage, tier: str | None) -> Usage:
-    of_input, of_output = usage.prompt_tokens_details or _NO_INPUT, usage.completion_tokens_details or _NO_OUTPUT
-    spent, produced = usage.prompt_tokens, usage.completion_tokens
-    cached = min(of_input.cached_tokens or 0, spent)
-    return Usage(
-        spent,
-        produced,
-        cached,
-        min(of_output.reasoning_tokens or 0, produced),
-        min(of_input.cache_write_tokens or 0, spent - cached),
-        0,
-        of_input.audio_tokens or 0,
-        of_output.audio_tokens or 0,
-        of_input.image_tokens or 0,
-        of_output.image_tokens or 0,
-        tier or "",
-    )
+    of_input, of_output = usage.prompt_tokens_details, usage.completion_tokens_details
+    return detailed_usage(usage.prompt_tokens, usage.completion_tokens, of_input, of_output, tier)
 
 
 def _read_any(body: bytes) -> Answer:

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from proxy.dialects import sse
-from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, WireChoice, only_thought, usage_in
+from proxy.dialects.chat_answer import BODY, CHOICES, MESSAGE, UsualWords, WireChoice, only_thought, usage_in
 from proxy.dialects.chat_calls import CALLS, FUNCTION, CallMerger, WireCall
 from proxy.dialects.raw_json import UNREADABLE, Count, present, read, text, whole
 from proxy.models import Answer, Choice, Usage
@@ -20,15 +20,8 @@ _NULL_USAGE = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,?')
 # what it is. What is `None` here must be null or missing.
 
 
-class _UsualDelta(Struct, gc=False):
-    content: str | None = None
-    refusal: str | None = None
+class _UsualDelta(UsualWords, gc=False):
     tool_calls: list[WireCall] | None = None
-    function_call: None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    audio: None = None
-    images: None = None
 
 
 class _UsualChoice(Struct, gc=False):

@@ -22,6 +22,7 @@ from proxy.dialects.responses_items import (
 )
 from proxy.dialects.responses_render import message_item
 from proxy.dialects.searches import with_searches
+from proxy.dialects.token_details import TokenDetails, detailed_usage
 from proxy.models import Answer, Choice, Head, Notice, ToolCall, Usage
 
 
@@ -47,19 +48,11 @@ class _Incomplete(Struct, gc=False):
 # of each value what it is. What is `None` here must be null or missing.
 
 
-class _UsualTokens(Struct, gc=False):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-    reasoning_tokens: Count | None = None
-    audio_tokens: Count | None = None
-    image_tokens: Count | None = None
-
-
 class _UsualUsage(Struct, gc=False):
     input_tokens: Count
     output_tokens: Count
-    input_tokens_details: _UsualTokens | None = None
-    output_tokens_details: _UsualTokens | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
 
 
 class _UsualPart(Struct, gc=False):
@@ -96,7 +89,6 @@ class _UsualBody(Struct, gc=False):
 
 
 _USUAL = Decoder(_UsualBody)
-_NO_TOKENS = _UsualTokens()
 
 BODY = Decoder(Body)
 BODIES = Shape(Body)
@@ -213,22 +205,7 @@ def _usual_texts(parts: list[_UsualPart] | None) -> list[str]:
 
 
 def _usual_usage(usage: _UsualUsage, tier: str | None) -> Usage:
-    of_input, of_output = usage.input_tokens_details or _NO_TOKENS, usage.output_tokens_details or _NO_TOKENS
-    spent, produced = usage.input_tokens, usage.output_tokens
-    cached = min(of_input.cached_tokens or 0, spent)
-    return Usage(
-        spent,
-        produced,
-        cached,
-        min(of_output.reasoning_tokens or 0, produced),
-        min(of_input.cache_write_tokens or 0, spent - cached),
-        0,
-        of_input.audio_tokens or 0,
-        of_output.audio_tokens or 0,
-        of_input.image_tokens or 0,
-        of_output.image_tokens or 0,
-        tier or "",
-    )
+    return detailed_usage(usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.output_tokens_details, tier)
 
 
 def _read_any(body: bytes) -> Answer:
