@@ -20,7 +20,8 @@ LONGEST = 120  # seconds for one run; an agent that is not stopped would go on f
 class Cli:
     """One agent. package: its npm package. shell: its shell tool's name; wants: what that calls the command, more: what it wants beside it.
 
-    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL.
+    arguments, environment: for a base URL (without its version) and a prompt. files: below the home, for a base URL. last: put behind each
+    command, where an agent now and then loses what a command says at its very end.
 
     delegates: what it is offered to send out sub-agents with, which they are not. sends: the call to send one out and wait for it, by the
     results of those it made for that before; None once it is there.
@@ -33,13 +34,14 @@ class Cli:
     environment: Callable[[str], dict[str, str]]
     more: Mapping[str, Any] = field(default_factory=dict)
     wants: str = "command"
+    last: str = ""
     delegates: str = "task"
     sends: Callable[[list[str]], tuple[str, dict[str, Any]] | None] = lambda results: None
     files: Callable[[str], dict[str, str]] = lambda url: {}
 
     def call(self, command: str) -> dict[str, Any]:
         """The arguments of its shell tool."""
-        return {self.wants: command, **self.more}
+        return {self.wants: command + self.last, **self.more}
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ CLIS = {
         arguments=lambda url, prompt: ["--auth-type", "openai", "--yolo", "-p", prompt],
         environment=lambda url: {"OPENAI_API_KEY": "any", "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": "mock"},
         more={"is_background": False},
+        last="; env true",  # its terminal closes with the command, in one of some 500 before its last lines were read
         sends=lambda results: None if results else ("task", SENT | {"subagent_type": "general-purpose"}),
     ),
 }
