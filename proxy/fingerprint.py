@@ -267,7 +267,7 @@ _VOLATILE_KEY = re.compile(
         |(?:took|runtime)(?=[a-z_]{0,12}"?[\ ]?[:=]))                                # "took 3 steps" is a count, "runtime 3.11" a version
         (?:_?(?:time|in))?(?:_?(?:ms|s|us|ns|secs?|seconds?|millis|minutes))?"?[\ ]?[:=]?[\ ]?"?\d{1,18}(?:\.\d{1,24})?
     | \b(?:timestamp|created|updated|time|ts|date)(?:_?at)?"?[\ ]?[:=][\ ]?"?\d{10,19}(?:\.\d{1,9})?
-    | \b(?:message|request|session|process|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
+    | \b(?:message|request|session|process|shell|trace|correlation)[\ _-]?id"?[\ ]?[:=]?[\ ]?"?[\w.:-]{0,63}\d[\w.:-]{0,63}
     | \bchunk\ id:\ [0-9a-f]{4,16}\b                                                    # Codex's number of a piece of output
     | \bp[pg]?ids?"?[\ ]?[:=#]?[\ ]?"?\d{1,10}(?:,[\ ]?\d{1,10}){0,64}
     | \b(?:msg|req|request|call|run|resp|sess|session|chatcmpl|toolu|trace)[_-]     # letters after digits: an id; run_phase2 is a name
@@ -276,6 +276,16 @@ _VOLATILE_KEY = re.compile(
     | \b(?:read|called|seen|viewed|run|ran)[\ ]\d{1,9}[\ ]?(?:x|times?)\b
     | (?:/tmp/|/var/folders/[\w+]{1,64}/[\w+]{1,64}/T/|\\Temp\\)
         (?:tmp[\w.-]{3,64}|[\w.-]{0,64}[._-](?=[a-z_]{0,32}\d)(?=\d{0,32}[a-z])\w{6,64}(?!\w))
+    | \b(?=[abfost])(?:                                            # what clients call a command that goes on, and where they keep an output
+          background(?:ed)?\b[^\n:]{0,24}\bid:\ [\w-]{1,40}
+        | task_id:\ (?:bash|agent)-[a-z0-9]{8}\b
+        | (?:ses|tool)_[0-9a-f]{12}[0-9a-z]{14}\b
+        | session\ [a-z]{2,16}-[a-z]{2,16}(?=,\ pid\b)
+        | agentid:\ [0-9a-f]{6,32}\b
+        | to:\ '[0-9a-f]{12,32}'
+        | (?:full\ (?:output|content)(?:\ (?:saved|available))?(?:\ (?:to|at))?(?:\ artifact)?|output\ is\ being\ written\ to):?
+            \ (?=[^\s"\]<>]{0,256}(?:[/\\]|\.[a-z]))[^\s"\]<>]{1,512}
+      )
     """,
     re.VERBOSE | re.IGNORECASE,
 )
@@ -284,7 +294,7 @@ _METER = re.compile(
     r"(?<!\S)(?P<much>\d{1,3}(?:[ ]{1,8}[\d.kMG]{1,8}){5})"
     r"(?:[ ]{1,8}[\d.kMG]{1,8}){2}(?:[ ]{1,8}[\d:-]{7,9}){3}[ ]{1,8}[\d.kMG]{1,8}"
 )
-_MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp|hunk ID")  # everything volatile holds a digit, but for some temporary names and hexadecimal ids
+_MAY_HOLD = re.compile(r"[0-9]|[/\\]tmp|ID:")  # everything volatile holds a digit, but for some temporary names and hexadecimal ids
 _OWN_NOTE = "[lastcall"
 
 

@@ -229,6 +229,48 @@ def test_what_changes_although_nothing_changed_is_left_out(first: str, second: s
     assert same_result(first, second)
 
 
+RUNS = "58d303d6-ba28-4c88-9f18-d032e5f00db4"
+
+
+@pytest.mark.parametrize(
+    ("form", "first", "second"),
+    [  # Claude Code
+        ("Command running in background with ID: {0}. Output is being written to: /tmp/c/{0}.output. You", "bo0igrnp5", "b0558b"),
+        ("Command was manually backgrounded by user with ID: {0}. Output is being written to: /tmp/{0}.output", "bxyzxyzxy", "b1abcab"),
+        ("and was moved to the background (ID: {0}). Output is being written to: C:\\T\\{0}.output.", "bo1", "by7jmgia3"),
+        (f"Output too large (31.2KB). Full output saved to: /r/{RUNS}/tool-results/{{}}.txt\n\nPreview", "bj7wqc2ln", "babcdefgh"),
+        ("Async agent launched.\nagentId: {0} (Use SendMessage with to: '{0}' to continue)", "aa67f4fdf438e9e3b", "0a67f4fdf438e9e3c"),
+        ("[Truncated. Full output: /tmp/claude-1000/-w/tasks/{}.output]", "a2b4515", "bbbbbbb"),
+        # opencode
+        ("5 lines truncated...\n\nFull output saved to: /x/tool_{}", "09f0cd1fb001cwpNxZMhhUWDor", "e2d9181760019dSRvynSHdCOru"),
+        ("output truncated; full content saved to /x/tool_{} ...", "09f0cd1fb001cwpNxZMhhUWDor", "e2d9181760019dSRvynSHdCOru"),
+        ("task_id: ses_{} (for resuming)\n\n<task_result>", "312ffafffffeSBGGndTbRZH5i1", "2884879b9ffeNO4sJpWS27FhIj"),
+        # gemini-cli and qwen-code
+        (f"Full output available at: /x/session-{RUNS}/run_shell_command_{{}}.txt", "1780259847790_0_xyslci", "1777282384785_1_ab"),
+        ("Exit Code: 0\nBackground PIDs: {}\nProcess Group PGID: {}", "4501", "17"),
+        ("Background command started. PID: {} (Use kill <pid> to stop)", "101", "7"),
+        ("Command moved to background (PID: {}). Output hidden.", "19088", "4"),
+        # Copilot, Crush, Roo Code, pi
+        ("x\n<shellId: {} completed with exit code 0>", "0", "13"),
+        ("<command with shellId: {} is still running after 30 seconds.", "266", "12"),
+        ("Background shell started with ID: {}\n\nUse job_output", "00A", "01F"),
+        ("... [12 lines truncated, full output: /x/spill/bash-{}.log] ...", "1", "22"),
+        ("moved to background.\n\nBackground shell ID: {}\n", "00A", "01F"),
+        ("[OUTPUT TRUNCATED - Full output saved to artifact: cmd-{}.txt]", "1706119234567", "1706119239999"),
+        ("[Showing lines 1-2 of 3. Full output: /tmp/pi-bash-{}.log]", "0a1b2c3d4e5f6071", "9999999999999999"),
+        # Kimi, OpenClaw, hermes, Codex
+        ("task_id: bash-{}\npid: 8320\nstatus: running", "68knhfmp", "j09o28r9"),
+        ("Command still running (session {}). Use process", "good-river, pid 2506465", "nimble-coral, pid 561"),
+        ('{{"output": "Background process started", "session_id": "proc_{}", "exit_code": 0}}', "a1b2c3d4e5f6", "00aabbccddee"),
+        ("Wall time: {} seconds\nOutput:\nx", "0.1", "10.0213"),
+        ("Process running with session ID {}\nOriginal token count: 9", "52328", "7"),
+    ],
+)
+def test_what_a_client_calls_a_command_and_its_output_is_left_out(form: str, first: str, second: str) -> None:
+    """Numbers and names of shells, of background commands, and of the files that long outputs are put in."""
+    assert same_result(form.format(first, first), form.format(second, second))
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -258,6 +300,15 @@ def test_what_changes_although_nothing_changed_is_left_out(first: str, second: s
         ("", "x"),
         (METER.format(40740, 41866), METER.format(40740, 41866).replace("1256", "1257")),
         ("--:--:-- 3 left", "--:--:-- 2 left"),
+        ("user ID: 12", "user ID: 13"),
+        ("task_id: 7", "task_id: 8"),
+        ("task_id: build-12345678", "task_id: build-12345679"),
+        ("background color: 3", "background color: 4"),
+        ("saved to: out/report_1.csv", "saved to: out/report_2.csv"),
+        ("Full output: 3 lines", "Full output: 4 lines"),
+        ("full content: 3. part", "full content: 4. part"),
+        ("tool_utf8decoder", "tool_utf8encoder"),
+        ("session red-1", "session red-2"),
     ],
 )
 def test_what_may_be_news_is_kept(first: str, second: str) -> None:
