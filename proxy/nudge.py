@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from proxy.amounts import times
-from proxy.models import TEXT_REASONS, Allowance, Finding, Reason, Request, text_of
+from proxy.models import TEXT_REASONS, Allowance, Finding, Reason, Request
+from proxy.outcomes import output_text
 from proxy.policy import Policy
 from proxy.state import Nudge
 from proxy.trail import History
@@ -145,7 +146,7 @@ def _result_line(nudge: Nudge, history: History) -> str:
     for message in reversed(history.messages[: nudge.message + 1]):  # none where it stands at a user's text: there was no result
         for call in reversed(message.calls):
             if call.fingerprint in calls and call.content:
-                first = text_of(call.content).strip().split("\n", 1)[0].strip()
+                first = output_text(call.content).split("\n", 1)[0].strip()
                 return first if len(first) <= _QUOTED else first[:_QUOTED] + "…"
     return ""
 

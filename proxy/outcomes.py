@@ -128,6 +128,16 @@ _NONE = re.compile(
 )
 
 
+# What gemini-cli and qwen-code write below a command's output.
+_BELOW = re.compile(
+    r"""\n(?:Error:\ [^\n]{0,200}\n)?(?:Exit\ Code:\ (?:(?P<code>-?\d{1,10})|[^\n]{1,20})\n)?
+      (?:Signal:\ [^\n]{1,20}\n)?(?:Background\ PIDs:\ [^\n]{1,100}\n)?Process\ Group\ PGID:\ [^\n]{1,20}\Z""",
+    re.VERBOSE,
+)
+_LONGEST_BELOW = 420  # characters
+_ABOVE = re.compile(r"Chunk ID: |Wall time: |Exit code: ")  # so begins what Codex writes above it
+
+
 # A failure that asks for patience: what is asked for again later may well be there then.
 _LATER = re.compile(
     r"""(?<!\d)429(?!\d)|rate[ _-]?limit|too\ many\ requests|overloaded|temporarily\ unavailable
@@ -244,11 +254,27 @@ def _exited(text: str) -> int | None:
 
 def _status(text: str) -> tuple[str | None, str]:
     """A program's exit status, without leading zeros, None where there is none, and what it said beside."""
+    below = _below(text)
+    if below is not None:
+        return None if below["code"] is None else str(int(below["code"])), _said_above(text, below)
     match = _exit_line(text[:_HEAD], text[-_TAIL:])
     if match is None:
         return None, text
     before, _, after = text.partition(match[0])
     return str(int(match["code"] or match["tag"])), (after.strip() or before.strip()).removeprefix("Output:").strip()
+
+
+def _below(text: str) -> re.Match[str] | None:
+    """What a client wrote below a command's output. text: without blanks at its end."""
+    return _BELOW.search(text[-_LONGEST_BELOW:]) if "PGID: " in text[-32:] else None  # nearly never
+
+
+def _said_above(text: str, below: re.Match[str]) -> str:
+    """What stands above those lines, without the call's own arguments, which qwen-code repeats."""
+    said = text[: -len(below[0])]
+    if said.startswith("Command: "):
+        said = said.partition("\nOutput: ")[2] or said
+    return said.removeprefix("Output: ").strip()
 
 
 def _exit_line(head: str, tail: str) -> re.Match[str] | None:
@@ -314,12 +340,27 @@ def _is_status(key: str, value: Any, depth: int) -> bool:
             return _has_status(value, depth - 1)
 
 
+def output_text(content: bytes) -> str:
+    """What a command said itself, without what its client wrote around it; all of any other result."""
+    text = text_of(content).strip()
+    below = _below(text)
+    if below is not None:
+        return _said_above(text, below)
+    if _ABOVE.match(text) is None:
+        return text
+    _, found, said = f"{text}\n".partition("\nOutput:\n")
+    return said.strip() if found else text
+
+
 def error_text(content: bytes) -> str:
     """What of a failed result tells whether two failures are the same: the last line of a traceback, else the first line if it says enough.
 
     Of a result without such a line: all of it.
     """
     text = text_of(content).strip()
+    below = _below(text)
+    if below is not None:
+        text = _said_above(text, below)
     if text.startswith("{"):
         report = _report(text)
         said = None if report is None else report.error

@@ -92,6 +92,8 @@ def test_a_nudge_names_the_shape_of_the_loop(reason: Reason, words: str) -> None
         ("{count} {0} %s", "{count} {0} %s"),
         ([{"type": "text", "text": "a part"}, {"type": "text", "text": "b"}], "a part"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}, {"type": "text", "text": "seen"}], "seen"),
+        ("Command: cat secret.txt\nDirectory: (root)\nOutput: one  \ntwo\nError: (none)\nExit Code: 0\nProcess Group PGID: 42", "one"),
+        ("Chunk ID: a1\nWall time: 1.0 seconds\nProcess exited with code 0\nOutput:\none\ntwo", "one"),
         ("\ud800 half a pair", None),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.outcomes import BRIEF, EXITED, FAILED, NOTHING, WAITING, error_text, read_outcome
+from proxy.outcomes import BRIEF, EXITED, FAILED, NOTHING, WAITING, error_text, output_text, read_outcome
 
 
 def flags(content: Any, *, marked: bool = False) -> int:
@@ -137,6 +137,46 @@ def test_a_search_that_found_nothing_did_not_fail() -> None:
     assert flags("Command exited with code 2", marked=True) & FAILED
     assert flags("", marked=True) & FAILED
     assert not flags("Command exited with code 1") & FAILED
+
+
+QWEN = "Command: {command}\nDirectory: (root)\nOutput: {said}\nError: (none)\nExit Code: {code}\nSignal: 0\nProcess Group PGID: 10842"
+GEMINI = "Output: {said}\nExit Code: {code}\nBackground PIDs: 7, 8\nProcess Group PGID: 4500"
+CODEX = "Chunk ID: a1\nWall time: 1.0 seconds\nProcess exited with code {code}\nOriginal token count: 9\nOutput:\n{said}"
+
+
+@pytest.mark.parametrize("form", [QWEN, GEMINI])
+def test_an_exit_status_among_a_clients_last_lines(form: str) -> None:
+    """A report, a complaint, a search that found nothing, a success; the client's lines around them say nothing."""
+
+    def read(said: str, code: object) -> int:
+        return flags(form.format(command="x\nOutput", said=said, code=code)) & (FAILED | EXITED)
+
+    assert read(REPORT, 1) == read("1 failed", "01") == read("(empty)", 2) == FAILED | EXITED
+    assert read("bash: foo: command not found", 127) == FAILED
+    assert read("(empty)", 1) == read(REPORT, 0) == read("Exit code 1", "(none)") == 0
+    assert flags([{"type": "text", "text": form.format(command="x", said="1 failed", code=1)}]) & FAILED
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (QWEN.format(command="cat a; echo Output: 1", said="one  \ntwo", code=0), "one  \ntwo"),
+        (GEMINI.format(said="one\ntwo", code=0), "one\ntwo"),
+        ("Output: one\nProcess Group PGID: 4500", "one"),
+        ("one\nProcess Group PGID: 4500", "one"),
+        ("Command: ls\nProcess Group PGID: 4500", "Command: ls"),
+        (CODEX.format(said="one\ntwo", code=0), "one\ntwo"),
+        (CODEX.format(said="", code=0), ""),
+        ("Exit code: 0\nWall time: 1 seconds\nOutput:\none", "one"),
+        ("Exit code 1\none", "Exit code 1\none"),
+        ("Chunk ID: a1", "Chunk ID: a1"),
+        ("one\nOutput:\ntwo", "one\nOutput:\ntwo"),
+        (" one\n", "one"),
+    ],
+)
+def test_what_a_command_said_itself(content: str, said: str) -> None:
+    """Without what its client wrote around it, the command among that."""
+    assert output_text(json.dumps(content).encode()) == said
 
 
 def test_what_the_client_marked_is_a_failure() -> None:
@@ -333,6 +373,8 @@ def test_a_letter_whose_small_one_is_two() -> None:
         ('{"error": cut', '{"error": cut'),
         ("Exit code 1\n1 failed", "Exit code 1\n1 failed"),
         ("Command failed with exit code 1\n1 failed", "Command failed with exit code 1\n1 failed"),
+        (QWEN.format(command="ls zz", said="ls: cannot access it", code=2), "ls: cannot access it"),
+        (GEMINI.format(said="Traceback (most recent call last):\n  File 'a'\nValueError: bad", code=1), "ValueError: bad"),
     ],
 )
 def test_what_tells_two_failures_apart(content: str, text: str) -> None:
