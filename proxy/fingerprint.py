@@ -283,7 +283,7 @@ _VOLATILE_KEY = re.compile(
         | session\ [a-z]{2,16}-[a-z]{2,16}(?=,\ pid\b)
         | agentid:\ [0-9a-f]{6,32}\b
         | to:\ '[0-9a-f]{12,32}'
-        | (?:full\ (?:output|content)(?:\ (?:saved|available))?(?:\ (?:to|at))?(?:\ artifact)?|output\ is\ being\ written\ to):?
+        | (?:full\ (?:output|content)(?:(?:\ has\ been)?\ (?:saved|available)\ (?:to|at))?(?:\ artifact)?|output\ is\ being\ written\ to):?
             \ (?=[^\s"\]<>]{0,256}(?:[/\\]|\.[a-z]))[^\s"\]<>]{1,512}
       )
     """,

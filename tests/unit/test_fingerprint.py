@@ -248,6 +248,7 @@ RUNS = "58d303d6-ba28-4c88-9f18-d032e5f00db4"
         # gemini-cli and qwen-code
         (f"Full output available at: /x/session-{RUNS}/run_shell_command_{{}}.txt", "1780259847790_0_xyslci", "1777282384785_1_ab"),
         ("Exit Code: 0\nBackground PIDs: {}\nProcess Group PGID: {}", "4501", "17"),
+        ("The full output has been saved to: /x/{}.output\nTo read the complete", "call_a1", "call_b27"),
         ("Background command started. PID: {} (Use kill <pid> to stop)", "101", "7"),
         ("Command moved to background (PID: {}). Output hidden.", "19088", "4"),
         # Copilot, Crush, Roo Code, pi
