@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from proxy.bounded import Bounded
 from proxy.budgets import clamp, usage_of, wanted_output
 from proxy.client import Client
 from proxy.dialects import Dialect
@@ -30,7 +31,7 @@ class Quirks:
     """What each upstream's models were seen to reject: remembered, so that they are asked only once. Bounded."""
 
     def __init__(self) -> None:
-        self._rejected: dict[tuple[str, str, str], None] = {}
+        self._rejected: Bounded[tuple[str, str, str], None] = Bounded(_MAX_QUIRKS)
 
     def rejects(self, upstream: str, model: str, what: str) -> bool:
         return (upstream, model, what) in self._rejected
@@ -38,9 +39,7 @@ class Quirks:
     def note(self, upstream: str, model: str, what: str) -> None:
         if len(model) > _LONGEST_MODEL:
             return
-        if len(self._rejected) >= _MAX_QUIRKS:
-            del self._rejected[next(iter(self._rejected))]
-        self._rejected[upstream, model, what] = None
+        self._rejected.keep((upstream, model, what), None)
 
 
 class Account(msgspec.Struct):

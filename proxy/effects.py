@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.bounded import Bounded
 from proxy.commands import Line, read_line, sql_reads
 
 
@@ -130,8 +131,7 @@ def deed_of(name: str, arguments: str | None, hints: Mapping[str, bool]) -> Deed
     return deed if deed.effect.changes and deed.effect is not Effect.UNKNOWN else Deed(Effect.WRITE, program=deed.program)
 
 
-_DEEDS: dict[int, Deed] = {}
-_MOST_DEEDS = 4_096
+_DEEDS: Bounded[int, Deed] = Bounded(4_096)
 
 
 def _deed(name: str, arguments: str | None) -> Deed:
@@ -139,9 +139,7 @@ def _deed(name: str, arguments: str | None) -> Deed:
     key = hash((name, arguments))  # keyed at random by the interpreter; the content itself is not kept
     found = _DEEDS.get(key)
     if found is None:
-        if len(_DEEDS) >= _MOST_DEEDS:
-            del _DEEDS[next(iter(_DEEDS))]
-        found = _DEEDS[key] = _read_deed(name, arguments)
+        found = _DEEDS.keep(key, _read_deed(name, arguments))
     return found
 
 

@@ -4,6 +4,7 @@ A child spends from every session above it. What a client says later changes not
 budget is used up. A session with more above it than can be charged is refused, and so is whatever names it as its parent.
 """
 
+from proxy.bounded import Bounded
 from proxy.errors import BadRequest
 from proxy.state import Record, dump, load
 from proxy.store import Account, Store
@@ -20,7 +21,7 @@ class Family:
 
     def __init__(self, ttl: float) -> None:
         self._ttl = ttl
-        self._lines: dict[bytes, Line] = {}
+        self._lines: Bounded[bytes, Line] = Bounded(_REMEMBERED)
 
     async def above(self, store: Store, session: bytes, parent: bytes | None, record: Record, *, new: bool) -> tuple[Line, int]:
         """Who is above a session: by its record or, where that is new, by its request, which names the parent. Then it is written down at
@@ -63,9 +64,7 @@ class Family:
     def _remember(self, session: bytes, line: Line) -> None:
         if self._lines.get(session) == line:
             return
-        if len(self._lines) >= _REMEMBERED:
-            del self._lines[next(iter(self._lines))]
-        self._lines[session] = line
+        self._lines.keep(session, line)
 
 
 def line_of(session: bytes, parent: bytes | None, above: Line) -> Line:

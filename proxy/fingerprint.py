@@ -15,10 +15,11 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from proxy.bounded import Bounded
 from proxy.models import ToolCall
 
 Hash = blake2b  # one under way
@@ -27,8 +28,6 @@ UNSEEN = 0  # the hash of a result that has not arrived
 _DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool comes near
 _EXACT_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,200})")
 _CACHE_SIZE = 8_192  # of each kind: what the sessions under way say again in their next requests
-_Key = TypeVar("_Key", int, bytes)
-_Value = TypeVar("_Value")
 _LONG = 32_768  # results over this many characters are normalised at both ends only
 
 
@@ -39,17 +38,17 @@ class Fingerprints:
         self._secret = secret
         self._hash, self._raw, self._line = keyed(secret, b"digest"), keyed(secret, b"raw result"), keyed(secret, b"line", 16)
         self._loose = loose
-        self._calls: dict[int, int] = {}
-        self._results: dict[bytes, int] = {}
-        self._texts: dict[int, int] = {}
-        self._messages: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._calls: Bounded[int, int] = Bounded(_CACHE_SIZE)
+        self._results: Bounded[bytes, int] = Bounded(_CACHE_SIZE)
+        self._texts: Bounded[int, int] = Bounded(_CACHE_SIZE)
+        self._messages: Bounded[int, tuple[int, tuple[int, ...]]] = Bounded(_CACHE_SIZE)
 
     def call(self, name: str, arguments: str) -> int:
         """The identity of a call."""
         key = hash((name, arguments))  # keyed at random by the interpreter; the content itself is not kept
         found = self._calls.get(key)
         if found is None:
-            found = _keep(self._calls, key, self.digest(b"call", name, canonical(arguments, loose=self._loose)))
+            found = self._calls.keep(key, self.digest(b"call", name, canonical(arguments, loose=self._loose)))
         return found
 
     def message(self, calls: tuple[ToolCall, ...]) -> tuple[int, tuple[int, ...]]:
@@ -62,7 +61,7 @@ class Fingerprints:
             for call in calls:
                 fingerprints.append(self.call(call.name, call.arguments))
                 ids.append(call.id)
-            found = _keep(self._messages, key, (self.digest(b"calls", *fingerprints, *ids), tuple(fingerprints)))
+            found = self._messages.keep(key, (self.digest(b"calls", *fingerprints, *ids), tuple(fingerprints)))
         return found
 
     def raw_result(self, content: bytes) -> int:
@@ -74,7 +73,7 @@ class Fingerprints:
         key = blake2b(content, digest_size=16, key=self._secret).digest()
         found = self._results.get(key)
         if found is None:
-            found = _keep(self._results, key, self.digest(b"result", _normal_content(content)) | 1)
+            found = self._results.keep(key, self.digest(b"result", _normal_content(content)) | 1)
         return found
 
     def error(self, text: str) -> int:
@@ -86,7 +85,7 @@ class Fingerprints:
         key = hash((kind, text))
         found = self._texts.get(key)
         if found is None:
-            found = _keep(self._texts, key, self.digest(kind, text))
+            found = self._texts.keep(key, self.digest(kind, text))
         return found
 
     def line(self, *hashes: int) -> Hash:
@@ -148,13 +147,6 @@ def _hashes(count: int) -> struct.Struct:
 
 _FRAMES = msgspec.msgpack.Encoder()
 _FIRST_NUMBER: Callable[[bytes], tuple[int]] = struct.Struct("<Q").unpack_from
-
-
-def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> _Value:
-    if len(cache) >= _CACHE_SIZE:
-        del cache[next(iter(cache))]
-    cache[key] = value
-    return value
 
 
 def canonical(arguments: str, *, loose: bool) -> bytes:

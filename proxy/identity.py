@@ -7,10 +7,10 @@ Every key and link is scoped to the caller's key, so that two tenants never meet
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
+from proxy.bounded import Bounded
 from proxy.errors import BadRequest
 from proxy.fingerprint import Hash, framed, keyed, tied
 from proxy.keys import caller_of
@@ -259,17 +259,6 @@ def _nano_dollars(headers: Mapping[str, str], name: str) -> int | None:
     return None if value is None else round(value * 1e9)
 
 
-_Known = TypeVar("_Known")
-_Made = TypeVar("_Made")
-
-
-def _remembered(cache: dict[_Known, _Made], known: _Known, made: _Made) -> _Made:
-    if len(cache) >= _MOST:
-        del cache[next(iter(cache))]
-    cache[known] = made
-    return made
-
-
 class Keys:
     """Keys of sessions and links under one secret: 16 bytes each, scoped to a caller, not to be turned back."""
 
@@ -277,9 +266,9 @@ class Keys:
         self._secret = secret
         self._begun: dict[bytes, Hash] = {}  # by kind: beginning a keyed hash costs more than what is hashed here
         self._secret_id = int.from_bytes(self._key(b"secret")[:6], "little")
-        self._named: dict[tuple[int, int, str], tuple[bytes, bytes, bytes]] = {}
-        self._tenants: dict[tuple[int, str], bytes] = {}
-        self._calls: dict[tuple[int, int, int], bytes] = {}
+        self._named: Bounded[tuple[int, int, str], tuple[bytes, bytes, bytes]] = Bounded(_MOST)
+        self._tenants: Bounded[tuple[int, str], bytes] = Bounded(_MOST)
+        self._calls: Bounded[tuple[int, int, int], bytes] = Bounded(_MOST)
 
     def _key(self, kind: bytes, *parts: bytes | str | int) -> bytes:
         begun = self._begun.get(kind)
@@ -299,7 +288,7 @@ class Keys:
         found = self._named.get(known)
         if found is None:
             tenant = self.tenant(caller, team)
-            found = _remembered(self._named, known, (tenant, self.session(tenant, session), self.named_scope(session, team)))
+            found = self._named.keep(known, (tenant, self.session(tenant, session), self.named_scope(session, team)))
         return found
 
     def parent(self, identity: Identity) -> bytes | None:
@@ -311,7 +300,7 @@ class Keys:
         known = hash(caller), team
         found = self._tenants.get(known)
         if found is None:
-            found = _remembered(self._tenants, known, self._key(b"team", team) if team else self._key(b"tenant", caller))
+            found = self._tenants.keep(known, self._key(b"team", team) if team else self._key(b"tenant", caller))
         return found
 
     def session(self, tenant: bytes, session: str) -> bytes:
@@ -343,7 +332,7 @@ class Keys:
         known = hash(scope), hash((call.id, call.name)), fingerprint
         found = self._calls.get(known)
         if found is None:
-            found = _remembered(self._calls, known, self._key(b"call", scope, call.id, call.name, fingerprint))
+            found = self._calls.keep(known, self._key(b"call", scope, call.id, call.name, fingerprint))
         return found
 
     def kept(self, scope: bytes, name: str) -> bytes:

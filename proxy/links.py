@@ -1,6 +1,7 @@
 """By what a session is found that its client does not name: the answers that a history carries, and passages of them."""
 
 from collections.abc import Sequence
+from itertools import islice
 
 from proxy.engine import Case
 from proxy.identity import Keys, is_random, passages
@@ -92,8 +93,9 @@ class Linked:
         self._newest[session] = links
         for link in links:
             self._stored[link] = session, now + self._lasts
-        while len(self._newest) > _MOST_STORED:
-            self._forget(next(iter(self._newest)))
+        if len(self._newest) > _MOST_STORED:
+            for oldest in list(islice(self._newest, _MOST_STORED // 8 + 1)):  # many at once, as in `Bounded`
+                self._forget(oldest)
 
     def _forget(self, session: bytes) -> None:
         for link in self._newest.pop(session, ()):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from proxy.bounded import Bounded
 from proxy.config import PriceConfig
 from proxy.globs import entry_for
 from proxy.models import Usage
@@ -189,7 +190,7 @@ class Prices:
     def __init__(self, own: Mapping[str, Price], listed: Mapping[str, Price]) -> None:
         self._own = own
         self._listed = listed
-        self._known: dict[tuple[str, str], Price | None] = {}
+        self._known: Bounded[tuple[str, str], Price | None] = Bounded(_MAX_REMEMBERED)
 
     def __bool__(self) -> bool:
         """Whether anything has a price."""
@@ -208,10 +209,7 @@ class Prices:
         key = model, upstream
         if key in self._known:
             return self._known[key]
-        if len(self._known) >= _MAX_REMEMBERED:
-            del self._known[next(iter(self._known))]
-        found = self._known[key] = next(self._found(model, upstream), None)
-        return found
+        return self._known.keep(key, next(self._found(model, upstream), None))
 
     def _found(self, model: str, upstream: str) -> Iterator[Price]:
         names = f"{upstream}/{model}", model

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from proxy.appended import Appended
+from proxy.bounded import Bounded
 from proxy.models import Allowance, Owed, Reason
 
 MINOR = 0  # of this version: one more with each release that appends to a structure below
@@ -301,8 +302,7 @@ class Records:
     """
 
     def __init__(self, most: int = 256) -> None:
-        self._most = most
-        self._written: dict[bytes, tuple[bytes, Record]] = {}
+        self._written: Bounded[bytes, tuple[bytes, Record]] = Bounded(most)
 
     def load(self, session: bytes, data: bytes | None, key: int) -> Record:
         """`load`, for a session."""
@@ -313,9 +313,7 @@ class Records:
 
     def wrote(self, session: bytes, data: bytes, record: Record) -> None:
         """A session's record is in the store, as `data`; nobody changes it any more."""
-        if len(self._written) >= self._most:
-            del self._written[next(iter(self._written))]
-        self._written[session] = data, record
+        self._written.keep(session, (data, record))
 
 
 def name_index(record: Record, name: str) -> int:

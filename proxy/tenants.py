@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from proxy.bounded import Bounded
 from proxy.config import UNITS, Config, TeamConfig
 from proxy.errors import BadRequest
 from proxy.globs import entry_for, fits
@@ -77,7 +78,7 @@ class Tenant:
         self._zone = zone
         self._prices = prices
         self._by_layers: dict[tuple[str | None, str | None], Policy] = {}
-        self._by_model: dict[str, Policy] = {}
+        self._by_model: Bounded[str, Policy] = Bounded(_MAX_REMEMBERED)
         self._allowed = (0.0, Quota(until=0.0))
 
     def policy(self, model: str) -> Policy:
@@ -86,9 +87,7 @@ class Tenant:
         if found is None:
             found = self._resolved(model[:_LONGEST_MODEL])
             if len(model) <= _LONGEST_MODEL:
-                if len(self._by_model) >= _MAX_REMEMBERED:
-                    del self._by_model[next(iter(self._by_model))]
-                self._by_model[model] = found
+                self._by_model.keep(model, found)
         return found
 
     def _resolved(self, model: str) -> Policy:

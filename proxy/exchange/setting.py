@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proxy.bill import Bills
+from proxy.bounded import Bounded
 from proxy.calls import Quirks
 from proxy.errors import BadRequest
 from proxy.growing import Readings
@@ -39,6 +40,10 @@ class Terms(msgspec.Struct, frozen=True):
     label: str
 
 
+def _no_terms() -> Bounded[tuple[str, str, str], Terms]:
+    return Bounded(_MAX_REMEMBERED)
+
+
 class Setting(msgspec.Struct):
     """What all exchanges of a process share.
 
@@ -61,10 +66,10 @@ class Setting(msgspec.Struct):
     operators: KeyRing | None = None
     origins: Origins = Origins(None)
     users: int = 0
-    terms: dict[tuple[str, str, str], Terms] = msgspec.field(default_factory=dict)
+    terms: Bounded[tuple[str, str, str], Terms] = msgspec.field(default_factory=_no_terms)
 
     def __post_init__(self) -> None:
-        self.terms = {}  # also of a setting that is made from another: they are its tenants' and its ways'
+        self.terms = _no_terms()  # also of a setting that is made from another: they are its tenants' and its ways'
 
     def terms_of(self, tenant: Tenant, dialect: str, model: str) -> Terms:
         """Raises `BadRequest` for a model that the tenant may not use, and for one that no upstream serves."""
@@ -75,9 +80,7 @@ class Setting(msgspec.Struct):
             way = self._way(tenant, dialect, model)
             found = Terms(way, tenant.policy(model), tenant.price(model, way.name), tenant.label(model))
             if len(model) <= _LONGEST_MODEL:
-                if len(self.terms) >= _MAX_REMEMBERED:
-                    del self.terms[next(iter(self.terms))]
-                self.terms[key] = found
+                self.terms.keep(key, found)
         return found
 
     def _way(self, tenant: Tenant, dialect: str, model: str) -> Way:

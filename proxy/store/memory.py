@@ -256,7 +256,9 @@ class MemoryStore:
 
     def _mark(self, key: bytes, lease: str, now: float) -> bool:
         """Remember a settlement in a ledger; False when it was already applied."""
-        if self._forget_at <= now or len(self._settled) >= _MAX_SETTLED:
+        if len(self._settled) >= _MAX_SETTLED:
+            self._settled.popitem(last=False)
+        elif self._forget_at <= now:
             self._forget(now)
         mark = key, lease
         if mark in self._settled:
@@ -265,10 +267,10 @@ class MemoryStore:
         return True
 
     def _forget(self, now: float) -> None:
-        """Settlements that are too old to be sent again, or too many."""
+        """Settlements that are too old to be sent again."""
         while self._settled:
             oldest, until = next(iter(self._settled.items()))
-            if until > now and len(self._settled) < _MAX_SETTLED:
+            if until > now:
                 self._forget_at = until
                 return
             del self._settled[oldest]

@@ -1,0 +1,26 @@
+"""Dictionaries that stay small: what a process remembers only in order not to find it out again."""
+
+from itertools import islice
+from typing import TypeVar
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Bounded(dict[_Key, _Value]):
+    """A dictionary of at most so many entries, of which the oldest make room. Filled by `keep` alone; else it is any other."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def keep(self, key: _Key, value: _Value) -> _Value:
+        """Remembers a value, and returns it."""
+        if len(self) >= self._most and key not in self:
+            # Many at once: to find the first entry a dictionary passes the places of all that were deleted before it.
+            for oldest in list(islice(self, self._most // 8 + 1)):
+                del self[oldest]
+        self[key] = value
+        return value
