@@ -98,8 +98,12 @@ class Cycle:
         self._on_response = on_response
         self._pieces: list[bytes] = []
 
-    async def run(self, app: App, scope: Scope, tasks: set[asyncio.Task[None]]) -> None:
-        """Has the application answer. tasks: those under way, of which this is one."""
+    def begin(self, app: App, scope: Scope, tasks: set[asyncio.Task[None]], loop: asyncio.AbstractEventLoop) -> None:
+        """Has the application answer, in a task. tasks: those under way, of which it is one until its end."""
+        self.task = task = loop.create_task(self._run(app, scope, tasks))
+        tasks.add(task)
+
+    async def _run(self, app: App, scope: Scope, tasks: set[asyncio.Task[None]]) -> None:
         try:
             await app(scope, self.receive, self.send)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the connection needs its end
@@ -110,9 +114,7 @@ class Cycle:
                 _log.error("ASGI callable returned without %s response.", "completing" if self.response_started else "starting")
                 await self._fail()
         finally:
-            task = asyncio.current_task()
-            assert task is not None
-            tasks.discard(task)  # here, since a callback of the task costs a turn of the loop
+            tasks.discard(self.task)  # here, since a callback of the task costs a turn of the loop
 
     async def _fail(self) -> None:
         if self.response_started:

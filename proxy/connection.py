@@ -211,7 +211,7 @@ class Protocol(HttpToolsProtocol):
 
     def _begin(self, cycle: Cycle, scope: Scope) -> None:
         self._answering = cycle
-        self.tasks.add(self.loop.create_task(cycle.run(self.app, scope, self.tasks)))
+        cycle.begin(self.app, scope, self.tasks, self.loop)
 
     def on_body(self, body: bytes) -> None:
         self._fruitless = 0

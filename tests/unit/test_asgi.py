@@ -338,9 +338,9 @@ async def test_who_has_sent_its_body_is_not_told_to() -> None:
 
 async def ran(app: App, cycle: Cycle) -> None:
     tasks: set[asyncio.Task[None]] = set()
-    task = asyncio.create_task(cycle.run(app, {}, tasks))
-    tasks.add(task)
-    await task
+    cycle.begin(app, {}, tasks, asyncio.get_running_loop())
+    assert tasks == {cycle.task}
+    await cycle.task
     assert tasks == set()
 
 
