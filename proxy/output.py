@@ -16,13 +16,16 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 _BATCH_SECONDS = 0.1  # what comes within it leaves in one system call
-_MOST_WAITING = 10_000  # lines
+_MOST_WAITING = 5_000  # times that lines came, of which a busy process gives several together
 _LONGEST_MESSAGE = 300  # characters
 _PATIENCE = 1.0  # seconds for the last lines of a process
 
 
 class Lines:
-    """Takes whole lines, from any thread, and never waits. write: takes bytes, says how many it took, may block or raise `OSError`."""
+    """Takes whole lines, one or more at a time, from any thread, and never waits.
+
+    write: takes bytes, says how many it took, may block or raise `OSError`.
+    """
 
     def __init__(self, write: Callable[[bytes], int | None] | None = None) -> None:
         self._write = write or io.FileIO(2, "wb", closefd=False).write
@@ -31,11 +34,11 @@ class Lines:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def __call__(self, line: bytes) -> None:
+    def __call__(self, lines: bytes) -> None:
         """Raises `BlockingIOError` when too many lines are waiting."""
         if self._waiting.qsize() >= _MOST_WAITING:
             raise BlockingIOError(f"{_MOST_WAITING} log lines wait to be written")
-        self._waiting.put(line)
+        self._waiting.put(lines)
         if self._thread is None:
             self._begin()
 
@@ -63,7 +66,7 @@ class Lines:
             with contextlib.suppress(Empty):
                 while len(batch) < _MOST_WAITING:
                     batch.append(self._waiting.get_nowait())
-            self._write_out(b"".join([line for line in batch if isinstance(line, bytes)]))
+            self._write_out(b"".join([lines for lines in batch if isinstance(lines, bytes)]))
             for item in batch:
                 if isinstance(item, threading.Event):
                     item.set()

@@ -69,7 +69,11 @@ async def running(
             overrides["store", "timeout"] = PATIENCE
     resolved = load(config, env or {}, overrides)
     log: list[bytes] = []
-    server = _Server(uvicorn.Config(create_app(resolved, environ={}, log=log.append), **_uvicorn_options(resolved)))
+    server = _Server(
+        uvicorn.Config(
+            create_app(resolved, environ={}, log=lambda lines: log.extend(lines.splitlines(keepends=True))), **_uvicorn_options(resolved)
+        )
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -125,8 +125,8 @@ class _Alike:
 class Telemetry:
     """Counts and logs each event once.
 
-    registry: see `registry_for`. models, teams, tools: names (of models and tools also globs) that may become labels. log: takes one
-    whole line of UTF-8 JSON, newline included, in one call; a line it cannot write (`OSError`) is dropped and counted. clock: epoch
+    registry: see `registry_for`. models, teams, tools: names (of models and tools also globs) that may become labels. log: takes
+    whole lines of UTF-8 JSON, newlines included; those it cannot write (`OSError`) are dropped and counted. clock: epoch
     seconds. log_level: the least that is logged. later: runs a function soon, in the thread that emits; with it events are counted and
     logged a few together, and instruments are told of many at once, which takes half the time each; `settle` does it all at once.
     """
@@ -153,6 +153,7 @@ class Telemetry:
         self._later = later
         self._settles = False  # it was asked of `later`
         self._waiting: list[tuple[float, Event]] = []
+        self._lines: list[bytes] = []  # of events that were taken together
         # Counted and not yet told to the instruments: their locks and checks take ten times as long as a sum.
         self._counts: defaultdict[Counter, float] = defaultdict(float)
         self._alike: dict[_Labels, _Alike] = {}
@@ -192,6 +193,7 @@ class Telemetry:
         self._emitted_at = self._clock()
         self._workers_hung.inc()
         self._write(WorkerHungLine(ts=self._now(), level="error", seconds=seconds))
+        self._hand_out()
 
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
         """The body and content type for /metrics, with everything that was emitted; see `exposition`."""
@@ -227,8 +229,11 @@ class Telemetry:
 
     def _take_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for self._emitted_at, event in waiting:
-            self._take(event)
+        try:
+            for self._emitted_at, event in waiting:
+                self._take(event)
+        finally:
+            self._hand_out()
 
     def _take(self, event: Event) -> None:
         level: LogLevel
@@ -411,7 +416,7 @@ class Telemetry:
     def _log_exchange(self, event: ExchangeEnded) -> None:
         level = _level(event)
         if level in self._logged:
-            self._hand_out(exchange_line(event, self._now(), level))
+            self._lines.append(self._encode(exchange_line(event, self._now(), level)))
 
     def _log_operator(self, event: OperatorActed) -> None:
         self._write(
@@ -429,14 +434,16 @@ class Telemetry:
 
     def _write(self, line: Line) -> None:
         if line.level in self._logged:
-            self._hand_out(line)
+            self._lines.append(self._encode(line))
 
-    def _hand_out(self, line: Line) -> None:
+    def _hand_out(self) -> None:
         """A log that is full or closed must not end the exchange it was to tell about."""
+        lines, self._lines = self._lines, []
         try:
-            self._log(self._encode(line) + b"\n")
+            if lines:
+                self._log(b"\n".join([*lines, b""]))
         except OSError:
-            self._lines_dropped.inc()
+            self._lines_dropped.inc(len(lines))
 
     def _now(self) -> str:
         thousandths = int(self._emitted_at * 1000)

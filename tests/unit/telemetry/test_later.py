@@ -16,10 +16,10 @@ def test_events_that_may_wait_are_counted_together_with_the_time_they_had() -> N
         clock[0] += 0.05
     assert (len(asked), lines) == (1, [])
     asked[0]()
-    assert [json.loads(line)["ts"] for line in lines] == ["2023-11-14T22:13:20.000Z", "2023-11-14T22:13:20.050Z"]
+    assert [json.loads(line)["ts"] for line in b"".join(lines).splitlines()] == ["2023-11-14T22:13:20.000Z", "2023-11-14T22:13:20.050Z"]
     telemetry.emit(StoreChanged(up=True))
     telemetry.settle()
-    assert (len(asked), len(lines)) == (2, 3)
+    assert (len(asked), [piece.count(b"\n") for piece in lines]) == (2, [2, 1])
 
 
 def test_events_do_not_gather_until_taking_them_holds_up_a_request() -> None:
@@ -29,11 +29,11 @@ def test_events_do_not_gather_until_taking_them_holds_up_a_request() -> None:
     taken = []
     for _ in range(40):
         telemetry.emit(StoreChanged(up=True))
-        taken.append(len(lines))
+        taken.append(b"".join(lines).count(b"\n"))
     assert sorted(set(taken)) == [0, 16, 32]
     for work in asked:
         work()
-    assert len(lines) == 40
+    assert [piece.count(b"\n") for piece in lines] == [16, 16, 8]
 
 
 def test_instruments_are_told_once_however_busy_a_process_is() -> None:
@@ -77,3 +77,18 @@ def test_what_is_counted_together_is_all_counted() -> None:
 
     counted = [registry.get_sample_value("lastcall_store_errors_total", {"operation": name}) for name in ("find", "open", "commit")]
     assert counted == [2, 1, 0]
+
+
+def test_lines_that_cannot_be_written_together_are_counted_one_by_one() -> None:
+    """Of a log that is full nobody can tell how much it took."""
+    registry = registry_for(None)
+
+    def full(_: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    telemetry = Telemetry(registry, models=[], log=full, clock=lambda: 1.0, later=lambda _: None)
+    for _ in range(3):
+        telemetry.emit(StoreChanged(up=True))
+    telemetry.settle()
+
+    assert registry.get_sample_value("lastcall_log_lines_dropped_total") == 3
