@@ -99,6 +99,7 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
         _lose_nudges(lane, request, history, prints)
     place = Place(lane, run, _NO_TRAIL, run == lane.run, _met(record, history, asker))
     place.trail = _trail(record, place, request, history, asker, whole=whole)
+    lane.behind = lane.offset + len(lane.nodes) - len(history.messages.answers)
     return place
 
 

@@ -112,7 +112,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     reset, allowed: what of `Pardon` it knows. since: the message from which it counts. excused: calls that an operator allowed.
     refused: the history that was last answered with an error, and how often; [] once another answer was given.
     works: it was offered tools, and is no title or probe. sent_by: name of the lane that sent it, `MAIN` for the session's own,
-    `NOBODY` where its client names none.
+    `NOBODY` where its client names none. behind: how many of its newest messages its newest request did not show: an older one, sent again.
     """
 
     name: int
@@ -143,6 +143,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     refused: list[int] = []
     works: bool = False
     sent_by: int = NOBODY
+    behind: int = 0
 
 
 class Given(msgspec.Struct, array_like=True, gc=False):
@@ -412,8 +413,8 @@ def _trim_calls(lane: Lane) -> None:
 
 
 def _shrink(record: Record) -> None:
-    """One step towards `MAX_BYTES`: answers given or kept, then the oldest of the longest lane, then whole lanes, in the end everything
-    but who is above; what a later release appended too, whose bound may be another."""
+    """One step towards `MAX_BYTES`: answers given or kept, then what the longest lane needs least, then whole lanes, in the end
+    everything but who is above; what a later release appended too, whose bound may be another."""
     longest = max(record.lanes, key=_length, default=None)
     if len(record.given) > 8:
         record.given = record.given[len(record.given) // 2 :]
@@ -434,11 +435,15 @@ def _length(lane: Lane) -> int:
 
 
 def _halve(lane: Lane) -> None:
+    """The oldest goes; the newest where the newest request does not show it and would not be known again by what then stays."""
+    half = len(lane.nodes) // 2
     if lane.before:
         lane.before = lane.before[(len(lane.before) + 1) // 2 :]
-    elif len(lane.nodes) > 1:
-        half = len(lane.nodes) // 2
-        lane.nodes = lane.nodes[half:]
+    elif half and lane.behind >= len(lane.nodes) - half:
+        del lane.nodes[-half:]
+        lane.behind -= half
+    elif half:
+        del lane.nodes[:half]
         lane.offset += half
     else:
         lane.nodes[0].calls = lane.nodes[0].calls[: len(lane.nodes[0].calls) // 2]

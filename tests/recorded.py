@@ -72,7 +72,7 @@ class Recorded:
         """The last request is nudged for these tools: at its last result, or its last user text without one."""
         answered = [index for index, message in enumerate(self.history.messages) if message.last_item >= 0]
         message, item = (answered[-1], -1) if answered else (-1, self.history.users[-1].item)
-        calls = sorted({entry.call for step in self.place.trail.steps for entry in step.calls if entry.name in names})
+        calls = sorted({entry.call for step in self.place.trail.steps for entry in step.calls if entry.name in names})[:8]
         mark = place_mark(self.request, self.history, PRINTS, message, item)
         given = Nudge(message, item, mark, self.place.run, Reason.REPEATED_CALL, names[0], 3, calls)
         self.place.lane.nudges.append(given)

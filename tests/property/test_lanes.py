@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proxy.lanes import Place
@@ -161,9 +161,12 @@ def test_a_trail_is_what_its_own_branch_did(events: list[tuple[str, int, str, st
 
 
 NAMES = st.text(st.characters(), min_size=1, max_size=3).map(lambda name: name * 200)
+LONG = "0" * 200
 
 
 @settings(max_examples=25, deadline=None)
+@example([(0, LONG, 63, 7), (0, LONG, 45, 8), (0, LONG, 47, 7)])
+@example([*((lane, LONG, 63, 7) for lane in range(5)), (5, LONG, 12, 3), (0, LONG, 47, 7)])
 @given(st.lists(st.tuples(st.integers(0, 12), NAMES, st.integers(1, 80), st.integers(1, 8)), min_size=1, max_size=20))
 def test_no_record_outgrows_its_bound(parts: list[tuple[int, str, int, int]]) -> None:
     """Whatever lanes, names and numbers of calls: it fits after every request, and loads again with the lane used last."""
@@ -175,3 +178,23 @@ def test_no_record_outgrows_its_bound(parts: list[tuple[int, str, int, int]]) ->
         session.nudge(name)
         session.deliver(*range(calls))
         assert session.ask(user("go"), *turns, lane=lane, named=False).lane.nudges != []
+
+
+@settings(max_examples=25, deadline=None)
+@example([*((lane, 63, True) for lane in range(5)), (0, 47, True), (5, 63, False), (6, 63, False)])
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 80), st.booleans()), min_size=8, max_size=20))
+def test_a_lane_in_a_full_record_is_known_by_its_newest_request(asked: list[tuple[int, int, bool]]) -> None:
+    """Also where that is an older one, sent again, and others have filled the record since: with all that it was nudged for."""
+    session = Recorded()
+    requests: dict[float, list[Turn]] = {}
+    for lane, messages, nudged in asked:
+        turns: list[Turn] = [GO, *(together(*(called("a", {"n": n, "of": of}) for n in range(7))) for of in range(messages))]
+        session.ask(*turns, lane=lane, named=False)
+        requests[session.clock] = turns
+        if nudged:
+            session.nudge("a")
+        newest = {one.name: one for one in sorted(session.record.lanes, key=lambda one: one.used)}
+        for name, known in newest.items():
+            again = Recorded(session.data, session.clock)
+            assert again.ask(*requests[known.used], lane=name, named=False).lane.nudges == known.nudges
+            assert len(again.record.lanes) == len(session.record.lanes)

@@ -408,6 +408,19 @@ def test_a_nudge_after_the_end_of_a_shorter_request_is_not_lost(session: Recorde
     assert [nudge.message for nudge in session.place.lane.nudges] == [LOST]
 
 
+def test_a_nudge_of_an_older_request_outlives_a_full_record(session: Recorded) -> None:
+    """Sub-agents fill it, and the lane is shortened: the older request, sent again, is of that lane still."""
+    turns: list[Turn] = [GO, *(called("a", {"n": number}) for number in range(100))]
+    session.ask(*turns)
+    session.ask(*turns[:21])
+    given = session.nudge("a")
+    for lane in range(1, 8):
+        session.ask(*turns, lane=lane)
+    place = session.ask(*turns[:21])
+    assert len(place.lane.nodes) < 100
+    assert (place.lane.main, place.nudges()) == (True, [given])
+
+
 def test_where_nothing_stands_there_is_no_place() -> None:
     """A message without a result, beyond the end, no item."""
     asked = request(GO, a(None))

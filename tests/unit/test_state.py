@@ -219,6 +219,19 @@ def test_eight_full_lanes_are_shortened_rather_than_dropped() -> None:
         assert one.offset + len(one.nodes) == 200
 
 
+@pytest.mark.parametrize("shown", [0, 1, 7, 70, 120, 128])
+def test_a_lane_is_shortened_to_what_its_newest_request_shows(shown: int) -> None:
+    """That may be an older one, sent again: some of its messages stay, where it shows none the first ones, so that it is known again."""
+    long = [lane(used=float(n), nodes=nodes(MAX_CALLS), behind=MAX_CALLS - shown, nudges=[nudge()]) for n in range(8)]
+    small = reloaded(record(*long)).lanes
+    assert len(small) == 8
+    for one in small:
+        assert 16 <= len(one.nodes) < MAX_CALLS
+        assert one.offset < shown or one.offset == 0
+        assert one.offset + len(one.nodes) - one.behind == shown
+        assert [node.answer for node in one.nodes] == [node.answer for node in nodes(MAX_CALLS)[one.offset :][: len(one.nodes)]]
+
+
 def test_a_lane_of_one_huge_message_is_shortened() -> None:
     """Beside others as full as itself."""
     small = reloaded(record(*(lane(nodes=[Node(9, kept(1000))], used=float(number)) for number in range(8))))
