@@ -382,8 +382,9 @@ def _cut(kept: list[Any], most: int) -> None:
 
 
 def _worth(lane: Lane) -> tuple[bool, bool, float]:
-    """Which lane to give up first: one that is over and the longest unused, the main one last, since it waits while its sub-agents work."""
-    return lane.main, lane.open or lane.stop is not None, lane.used
+    """Which lane to give up first: one that is over, of which no history tells less, and the longest unused. The main one last, since it
+    waits while its sub-agents work."""
+    return lane.main, lane.open or lane.stop is not None or bool(lane.nudges), lane.used
 
 
 def _calls_of(lane: Lane) -> int:
@@ -413,17 +414,20 @@ def _trim_calls(lane: Lane) -> None:
 
 
 def _shrink(record: Record) -> None:
-    """One step towards `MAX_BYTES`: answers given or kept, then what the longest lane needs least, then whole lanes, in the end
-    everything but who is above; what a later release appended too, whose bound may be another."""
+    """One step towards `MAX_BYTES`: answers given or kept, then what the longest lane needs least, then whole lanes, but two while there
+    are answers left; in the end everything but who is above; what a later release appended too, whose bound may be another."""
     longest = max(record.lanes, key=_length, default=None)
+    answers = record.given or record.answers
     if len(record.given) > 8:
         record.given = record.given[len(record.given) // 2 :]
     elif len(record.answers) > 2:
         record.answers = record.answers[len(record.answers) // 2 :]
     elif longest is not None and _length(longest) > _SHORT:
         _halve(longest)
-    elif len(record.lanes) > 1:
+    elif len(record.lanes) > (2 if answers else 1):
         record.lanes.remove(min(record.lanes, key=_worth))
+    elif answers:
+        record.given, record.answers = [], record.answers[(len(record.answers) + 1) // 2 :]
     else:
         record.lanes, record.given, record.names, record.answers, record.noticed = [], [], [], [], []
         if isinstance(record, _Carried) and record.appended is not None:

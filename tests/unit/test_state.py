@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from proxy.models import Reason
+from proxy.models import Owed, Reason
 from proxy.state import (
     MAX_ANSWERS,
     MAX_BYTES,
@@ -256,6 +256,26 @@ def test_what_still_does_not_fit_loses_whole_lanes() -> None:
     assert {0.0, 7.0} <= {one.used for one in small.lanes}
     assert 2 <= len(small.lanes) < 8
     assert small.names == crowded.names
+
+
+def test_of_lanes_that_are_over_those_that_were_nudged_stay() -> None:
+    """Their nudges stand in later requests too; what history tells of the others is all that there was."""
+    talk = lane(used=9.0, open=False, nudges=[nudge()])
+    small = reloaded(record(talk, lane(used=8.0, open=False), *(lane(used=float(number)) for number in range(8))))
+    assert sorted(one.used for one in small.lanes) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 9.0]
+
+
+def test_answers_go_before_the_lane_used_last() -> None:
+    """And before the main one: what they were nudged for and why they stand stopped is what a record is for."""
+    stop = Stop(Reason.REPEATED_CALL, "t", 5, 5, [1])
+    owed = [Owed(f"call_{number}") for number in range(900)]
+    lanes = [lane(used=float(number), main=number == 0, nudges=[nudge()], stop=stop) for number in range(3)]
+    crowded = record(*lanes, given=3)
+    crowded.answers = [Kept(number, 0, 0, 0, 0, [], [], [], owed=owed) for number in range(5)]
+    small = reloaded(crowded)
+    assert [(one.used, one.stop) for one in small.lanes] == [(0.0, stop), (2.0, stop)]
+    assert [kept.place for kept in small.answers] == [4]
+    assert not small.given
 
 
 def test_answers_that_the_upstream_keeps_are_the_newest() -> None:
