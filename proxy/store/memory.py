@@ -256,13 +256,13 @@ class MemoryStore:
 
     def _mark(self, key: bytes, lease: str, now: float) -> bool:
         """Remember a settlement in a ledger; False when it was already applied."""
-        if len(self._settled) >= _MAX_SETTLED:
-            self._settled.popitem(last=False)
-        elif self._forget_at <= now:
+        if self._forget_at <= now:
             self._forget(now)
         mark = key, lease
         if mark in self._settled:
             return False
+        if len(self._settled) >= _MAX_SETTLED:
+            self._settled.popitem(last=False)
         self._settled[mark] = now + SETTLED_SECONDS
         return True
 

@@ -4,6 +4,8 @@ import gc
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from proxy.store import Account, Ceiling, Reservation, Settlement, Unit
 from proxy.store import memory as module
 from proxy.store.contract import SETTLED_SECONDS
@@ -131,6 +133,21 @@ async def test_settled_leases_are_forgotten_in_time() -> None:
 
     assert opened.ledger.steps == 2
     assert len(store._settled) == 1
+
+
+async def test_a_settlement_is_applied_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that are remembered the oldest makes room for a new one, not for itself sent again."""
+    monkeypatch.setattr(module, "_MAX_SETTLED", 3)
+    store = store_at(Time())
+    settled = [Settlement(lease, 1, 1, 1, 1) for lease in ("one", "two", "three")]
+    for settlement in (*settled, *settled):
+        await store.commit(b"s", record=b"r", version=0, settlements=[settlement], links=(), ttl=TTL)
+    (seen,) = await store.peek([Account(b"s")])
+    assert seen is not None
+    assert seen.ledger.steps == 3
+    await store.commit(b"s", record=b"r", version=0, settlements=[Settlement("four", 1, 1, 1, 1)], links=(), ttl=TTL)
+
+    assert [lease for _, lease in store._settled] == ["two", "three", "four"]
 
 
 async def test_leases_expire_by_the_clock() -> None:
