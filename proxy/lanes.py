@@ -126,7 +126,7 @@ def _trail(record: Record, place: Place, request: Request, history: History, ask
         steps,
         {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls} if lane.nudges else {},
         _relapsed(record, lane.stop if place.current else None) if record.relapses else {},
-        _made(record.given, {one.call for one in lane.excused} - excused) if whole else {},
+        _made(record.given, place.met, asker, {one.call for one in lane.excused} - excused) if whole else {},
         _latest(record) if whole and not asker.retry else (),
         Offer(request.tools, request.tools_raw),
         excused,
@@ -425,10 +425,11 @@ def _entries(record: Record, given: Given) -> tuple[Entry, ...]:
     return tuple(Entry(call, name_at(record, name)) for call, name in zip(given.calls, given.names, strict=False))
 
 
-def _made(given: Iterable[Given], spared: Iterable[int]) -> dict[int, int]:
-    """How often each call was delivered. spared: calls of which one occurrence does not count."""
+def _made(given: Iterable[Given], met: Iterable[Given], asker: Asker, spared: Iterable[int]) -> dict[int, int]:
+    """How often each call was delivered, but in answers that this request asks for again. spared: calls of which one does not count."""
     made: dict[int, int] = dict.fromkeys(spared, -1)
+    again = [answer for answer in met if asker.retry or answer.ended > asker.began]
     for answer in given:
-        for call in set() if answer.cut else set(answer.calls):
+        for call in set() if answer.cut or answer in again else set(answer.calls):
             made[call] = made.get(call, 0) + 1
     return made

@@ -358,7 +358,9 @@ def test_an_answer_counts_only_when_it_must_have_arrived(session: Recorded, why_
     """Not without a name for the session, not for a marked retry, not cut, not while it was still being given."""
     session.ask(GO, a())
     session.deliver(11, cut=why_not == "cut", ended=99.0 if why_not == "later" else None)
-    assert shown(session.ask(GO, a(), named=why_not != "unnamed", retry=why_not == "retry")) == ["a1"]
+    place = session.ask(GO, a(), named=why_not != "unnamed", retry=why_not == "retry", whole=True)
+    assert shown(place) == ["a1"]
+    assert place.trail.made == ({11: 1} if why_not == "unnamed" else {})
 
 
 def test_over_a_whole_session_every_delivered_call_is_known(session: Recorded) -> None:

@@ -168,14 +168,16 @@ def test_an_answer_without_calls_is_not_given_again() -> None:
     assert house.record.given == []
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_every_request_sent_twice_gives_the_same_verdicts(named: bool) -> None:
-    """A client that retries each of them: nudge in the fourth, stop in place of the fifth call, one nudge in any request."""
-    house = House(named=named)
+@pytest.mark.parametrize("policy", [Policy(), PLAIN], ids=["standard", "plain"])
+@pytest.mark.parametrize("full", [True, False], ids=["answered", "cut"])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "derived"])
+def test_every_request_sent_twice_gives_the_same_verdicts(named: bool, full: bool, policy: Policy) -> None:
+    """A client that retries each, answered or not: nudge in the fourth, stop in place of the fifth call, one nudge in any request."""
+    house = House(policy, named=named)
     loop = Agent(house, user("go"))
     decisions = []
     for _ in range(5):
-        first, second = house.ask(loop.turns, A, full=False), loop.step(A, retry=True)
+        first, second = house.ask(loop.turns, A, full=full), loop.step(A, retry=True)
         decisions.append((first.decision, second.decision))
         assert not second.edits or first.texts == second.texts
         assert len(first.texts) <= 1 or first.decision == "stop"
