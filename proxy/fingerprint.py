@@ -213,24 +213,49 @@ def _normal_content(content: bytes) -> bytes:
             case str():
                 return _encoded(normal_text(value))
             case list():
-                return b"\0".join([_normal_part(part) for part in value if not _is_own_note(part)])
+                return b"\0".join(_normal_parts([part for part in value if not _is_own_note(part)]))
             case _:
                 return _normal_part(value)
     except (ValueError, RecursionError):  # not JSON, or too deep for one of these steps
         return _encoded(normal_text(content.decode("utf-8", "replace")))
 
 
+def _normal_parts(parts: list[Any]) -> list[bytes]:
+    """Of parts that are long together those at both ends are normalised, as of one text."""
+    first, last = _reach(parts), len(parts) - _reach(parts[::-1])
+    return [_normal_part(part) if at < first or at >= last else _part(part, _encoded) for at, part in enumerate(parts)]
+
+
+def _reach(parts: list[Any]) -> int:
+    """How many of these hold the first half of what is normalised of a long text."""
+    left = _LONG // 2
+    for at, part in enumerate(parts):
+        if left <= 0:
+            return at
+        text = _text_in(part)
+        left -= len(text) if isinstance(text, str) else 0
+    return len(parts)
+
+
+def _text_in(part: Any) -> Any:
+    return part.get("text") if isinstance(part, dict) else part
+
+
 def _normal_part(part: Any) -> bytes:
-    text = part.get("text") if isinstance(part, dict) else part
+    return _part(part, lambda text: _encoded(normal_text(text)))
+
+
+def _part(part: Any, read: Callable[[str], bytes]) -> bytes:
+    text = _text_in(part)
     if isinstance(text, str):
-        return _encoded(normal_text(text))
+        return read(text)
     if isinstance(part, dict):  # clients move this marker from block to block
         part = {key: value for key, value in part.items() if key != "cache_control"}
     return msgspec.json.encode(part, order="deterministic")
 
 
 def _is_own_note(part: Any) -> bool:
-    text = part.get("text") if isinstance(part, dict) else part
+    text = _text_in(part)
     return isinstance(text, str) and text.startswith(_OWN_NOTE)
 
 
@@ -269,14 +294,14 @@ _VOLATILE_KEY = re.compile(
     | (?:/tmp/|/var/folders/[\w+]{1,64}/[\w+]{1,64}/T/|\\Temp\\)
         (?:tmp[\w.-]{3,64}|[\w.-]{0,64}[._-](?=[a-z_]{0,32}\d)(?=\d{0,32}[a-z])\w{6,64}(?!\w))
     | \b(?=[abfost])(?:                                            # what clients call a command that goes on, and where they keep an output
-          background(?:ed)?\b[^\n:]{0,24}\bid:\ [\w-]{1,40}
+          background(?:ed)?(?:[\ .]{1,2}(?:by|user|shell|agent|command|process|task|job|started|running|with)){0,4}\ \(?id:\ [\w-]{1,40}
         | task_id:\ (?:bash|agent)-[a-z0-9]{8}\b
         | (?:ses|tool)_[0-9a-f]{12}[0-9a-z]{14}\b
         | session\ [a-z]{2,16}-[a-z]{2,16}(?=,\ pid\b)
         | agentid:\ [0-9a-f]{6,32}\b
-        | to:\ '[0-9a-f]{12,32}'
-        | (?:full\ (?:output|content)(?:(?:\ has\ been)?\ (?:saved|available)\ (?:to|at))?(?:\ artifact)?|output\ is\ being\ written\ to):?
-            \ (?=[^\s"\]<>]{0,256}(?:[/\\]|\.[a-z]))[^\s"\]<>]{1,512}
+        | sendmessage\ with\ to:\ '[0-9a-f]{12,32}'
+        | (?:full\ (?:output|content)(?::|(?:\ has\ been)?\ (?:saved|available)\ (?:to|at)(?:\ artifact)?:?)
+            | output\ is\ being\ written\ to:)\ (?=[^\s"\]<>]{0,256}(?:[/\\]|\.[a-z]))[^\s"\]<>]{1,512}
       )
     """,
     re.VERBOSE | re.IGNORECASE,

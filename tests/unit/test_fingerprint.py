@@ -239,6 +239,7 @@ RUNS = "58d303d6-ba28-4c88-9f18-d032e5f00db4"
         ("Command was manually backgrounded by user with ID: {0}. Output is being written to: /tmp/{0}.output", "bxyzxyzxy", "b1abcab"),
         ("and was moved to the background (ID: {0}). Output is being written to: C:\\T\\{0}.output.", "bo1", "by7jmgia3"),
         (f"Output too large (31.2KB). Full output saved to: /r/{RUNS}/tool-results/{{}}.txt\n\nPreview", "bj7wqc2ln", "babcdefgh"),
+        ("Workflow launched in background. Task ID: {0}\nSummary", "wa67f4fdf", "w0a67f4fd"),
         ("Async agent launched.\nagentId: {0} (Use SendMessage with to: '{0}' to continue)", "aa67f4fdf438e9e3b", "0a67f4fdf438e9e3c"),
         ("[Truncated. Full output: /tmp/claude-1000/-w/tasks/{}.output]", "a2b4515", "bbbbbbb"),
         # opencode
@@ -305,6 +306,9 @@ def test_what_a_client_calls_a_command_and_its_output_is_left_out(form: str, fir
         ("task_id: 7", "task_id: 8"),
         ("task_id: build-12345678", "task_id: build-12345679"),
         ("background color: 3", "background color: 4"),
+        ("the background image of slide id: 3", "the background image of slide id: 4"),
+        ("Revision 7 moved to: '0123456789ab'", "Revision 7 moved to: 'abcdef012345'"),
+        ("full content docs/1.md has errors", "full content docs/2.md has errors"),
         ("saved to: out/report_1.csv", "saved to: out/report_2.csv"),
         ("Full output: 3 lines", "Full output: 4 lines"),
         ("full content: 3. part", "full content: 4. part"),
@@ -324,6 +328,18 @@ def test_a_long_result_is_normalised_at_both_ends() -> None:
     assert same_result(short, long)
     assert not same_result(short, short.replace("at", "or", 1))
     assert not same_result(short, f"took: 9\n{middle}x{middle}at 12:00:01")
+
+
+def test_a_long_result_in_parts_is_normalised_at_both_ends() -> None:
+    """So that many parts cost no more than one text of their length: a megabyte of digits would hold up everybody for half a second."""
+
+    def parts(first: str, middle: str, last: str) -> list[dict[str, str]]:
+        filling = "line of words with no number in it\n" * 500
+        return [{"type": "text", "text": text} for text in (first, filling, filling, middle, filling, filling, last)]
+
+    plain = parts("took: 9", "at 12:00:01", "at 12:00:01")
+    assert same_result(plain, parts("took: 10000", "at 12:00:01", "at 13:00:02"))
+    assert not same_result(plain, parts("took: 9", "at 13:00:02", "at 12:00:01"))
 
 
 @pytest.mark.parametrize(
