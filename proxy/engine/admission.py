@@ -170,8 +170,13 @@ def _act_on(findings: Sequence[Finding], plan: Admission, case: Case) -> None:
 
 
 def _may_nudge(finding: Finding, case: Case) -> bool:
-    """Whether a request is one to nudge in: about calls only where tools can be called, and never where a summary is asked for."""
-    return _may_say(case) if finding.reason not in TEXT_REASONS else not case.summarises
+    """Whether a request is one to nudge in: about calls only where some can be made, and never where a summary is asked for.
+
+    An upstream may have tools of its own: where none were ever offered, what was called before can be called again.
+    """
+    if finding.reason in TEXT_REASONS or not (case.request.tools_off or case.place.lane.works):
+        return not case.summarises
+    return _may_say(case)
 
 
 def _is_loop_of(nudge: Nudge, finding: Finding) -> bool:

@@ -98,6 +98,12 @@ def test_a_request_without_tools_is_not_nudged() -> None:
     assert loop.step(A).decision == "nudge"
 
 
+def test_a_model_that_calls_what_nobody_offers_it_is_nudged_and_stopped() -> None:
+    """Its upstream has tools of its own."""
+    loop = agent()
+    assert [loop.step(A, tools=()).decision for _ in range(5)] == ["ok", "ok", "ok", "nudge", "stop"]
+
+
 def test_a_request_for_a_summary_keeps_old_nudges_and_gets_no_new_one() -> None:
     """It is no step of the loop, and does not end the run."""
     loop = agent()
