@@ -98,7 +98,7 @@ _STILL = re.compile(
 )
 # Playwright's own words for "done": the code that was run, and nothing of the page.
 _CODE_RUN = re.compile(r"(?:### Result\n[^\n]{0,60}\n{1,2})?### Ran Playwright code\n```js\n[^`#]{1,400}\n```")
-_PICTURE = re.compile(rb'"type"\s*:\s*"(?:input_|output_)?(?:image|document|file)')
+_PICTURE = re.compile(rb'"type"\s*:\s*"(?:(?:input_|output_)?(?:image|document|file)|computer_screenshot)')
 _STATUS_LINE = re.compile(
     rf"^\W{{0,4}}(?:(?:job|task|run|build|process|current|command)[ _-])?(?:status|state|phase)\W{{0,4}}[:=]\W{{0,4}}{_WORDS}\b\W{{0,4}}$"
     rf"|^process running with session id\b|^<(?:status|state)>{_WORDS}<|^\[?the command has no new output after\b",
@@ -173,7 +173,7 @@ def read_outcome(content: bytes, *, marked: bool = False) -> int:
     if long and not tells:
         return 0
     text = text_of(content).strip()
-    flags = BRIEF if _is_brief(text) and not (content.startswith(b"[") and _PICTURE.search(content)) else 0
+    flags = BRIEF if _is_brief(text) and (content.startswith(b'"') or not _PICTURE.search(content)) else 0
     if flags and _STILL.fullmatch(text):
         return flags | WAITING
     if tells:

@@ -306,6 +306,12 @@ def test_a_picture_says_more_than_a_word(kind: str) -> None:
     assert flags([{"type": "text", "text": "ok"}]) == BRIEF
 
 
+@pytest.mark.parametrize("where", ["image_url", "file_id"])
+def test_a_screen_says_more_than_a_word(where: str) -> None:
+    """The result of a `computer_call` of Responses is one object: the picture that a click led to."""
+    assert flags({"type": "computer_screenshot", where: "a"}) == 0
+
+
 @pytest.mark.parametrize(
     "content",
     ["Error: 429 Too Many Requests", "Error: API rate limit exceeded.", '{"error": "overloaded", "code": 529}', "Error: retry after 30 s"],
