@@ -15,7 +15,7 @@ from proxy.fingerprint import Fingerprints
 from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, text_of
 from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
-from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, Stop, name_at
+from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, name_at, newest_stop
 from proxy.steps import join, kept_step
 from proxy.trail import (
     Entry,
@@ -125,7 +125,7 @@ def _trail(record: Record, place: Place, request: Request, history: History, ask
     return Trail(
         steps,
         {call: nudge.at for nudge in lane.nudges if nudge.run == run for call in nudge.calls} if lane.nudges else {},
-        _relapsed(record, lane.stop if place.current else None) if record.relapses else {},
+        _relapsed(record, lane, current=place.current) if record.relapses else {},
         _made(record.given, place.met, asker, {one.call for one in lane.excused} - excused) if whole else {},
         _latest(record) if whole and not asker.retry else (),
         Offer(request.tools, request.tools_raw),
@@ -134,10 +134,13 @@ def _trail(record: Record, place: Place, request: Request, history: History, ask
     )
 
 
-def _relapsed(record: Record, stop: Stop | None) -> dict[int, int]:
-    """Calls that stopped an earlier run, with the result they had. stop: under which the run stands now, whose calls are none of them."""
-    own = () if stop is None else stop.calls
-    return {relapse.call: relapse.result for relapse in record.relapses if relapse.call not in own}
+def _relapsed(record: Record, lane: Lane, *, current: bool) -> dict[int, int]:
+    """Calls that stopped an earlier run, with the result they had. What stopped another line while this one was at work is none of them.
+
+    current: the lane's run is looked at; the calls of the stop that it stands under are none of them either.
+    """
+    own = lane.stop.calls if current and lane.stop is not None else ()
+    return {relapse.call: relapse.result for relapse in record.relapses if relapse.number <= lane.knows and relapse.call not in own}
 
 
 # ---- which lane
@@ -225,7 +228,7 @@ def _new_lane(record: Record, history: History, head: int, asker: Asker, *, work
     """works: it may be the session's main line, which a title or a probe, often asked for first, and a sub-agent are not."""
     opening = sum(1 for user in history.users if user.before == 0)
     main = works and not asker.sent_by and not any(other.main for other in record.lanes)
-    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=main)
+    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=main, knows=newest_stop(record))
     record.lanes.append(lane)
     return lane
 
@@ -250,6 +253,7 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
         refused=list(parent.refused),
         since=min(parent.since, depth),
         excused=[Excused(one.call, min(one.at, depth)) for one in parent.excused],
+        knows=newest_stop(record),
     )
     record.lanes.append(lane)
     return lane
@@ -305,7 +309,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     lane.older = [*old.older, *old.texts]
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
     shift = message - node - old.offset
-    lane.works, lane.sent_by = old.works, old.sent_by
+    lane.works, lane.sent_by, lane.knows = old.works, old.sent_by, old.knows
     lane.reset, lane.allowed, lane.since = old.reset, old.allowed, max(old.since + shift, 0)
     lane.excused = [Excused(one.call, max(one.at + shift, 0)) for one in waiting]
     old.main = False
@@ -347,6 +351,7 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
 
 def _begin_run(record: Record, lane: Lane, run: int) -> None:
     lane.run, lane.stop, lane.before, lane.pruned, lane.cut, lane.tail, lane.excused = run, None, [], [], False, [], []
+    lane.knows = newest_stop(record)
     if lane.main:
         record.stopped = 0
 

@@ -113,6 +113,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     refused: the history that was last answered with an error, and how often; [] once another answer was given.
     works: it was offered tools, and is no title or probe. sent_by: name of the lane that sent it, `MAIN` for the session's own,
     `NOBODY` where its client names none. behind: how many of its newest messages its newest request did not show: an older one, sent again.
+    knows: number of the session's newest stop when its run began.
     """
 
     name: int
@@ -144,6 +145,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     works: bool = False
     sent_by: int = NOBODY
     behind: int = 0
+    knows: int = 0
 
 
 class Given(msgspec.Struct, array_like=True, gc=False):
@@ -161,10 +163,11 @@ class Given(msgspec.Struct, array_like=True, gc=False):
 
 
 class Relapse(msgspec.Struct, array_like=True, gc=False):
-    """A call that stopped a run, and the result it had: in a later run it gets less patience."""
+    """A call that stopped a run, and the result it had: in a later run it gets less patience. number: of its first stop, in their order."""
 
     call: int
     result: int
+    number: int = 0
 
 
 class Kept(msgspec.Struct, array_like=True, gc=False):
@@ -328,6 +331,11 @@ def name_index(record: Record, name: str) -> int:
         return -1
     record.names.append(name)
     return len(record.names) - 1
+
+
+def newest_stop(record: Record) -> int:
+    """The number of the session's newest stop; 0 where it had none."""
+    return max([relapse.number for relapse in record.relapses]) if record.relapses else 0
 
 
 def noticed_mark(budget: Allowance) -> str:

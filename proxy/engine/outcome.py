@@ -10,7 +10,7 @@ from proxy.fingerprint import UNSEEN
 from proxy.lanes import Place, asked_mark, tail_marks
 from proxy.models import TEXT_REASONS
 from proxy.policy import Mode, Scope
-from proxy.state import LOST, Given, Lane, Nudge, Record, Relapse, Stop, is_sub_agent, name_index, noticed_mark
+from proxy.state import LOST, Given, Lane, Nudge, Record, Relapse, Stop, is_sub_agent, name_index, newest_stop, noticed_mark
 from proxy.trail import answer_identity
 from proxy.turns import cut_at_limit, goes_on, is_under_way, known_tools, said_mark, turn_of
 
@@ -98,9 +98,9 @@ def _write_stop(record: Record, place: Place, stop: Stop) -> NudgeOutcome | None
         return None
     lane.stop = stop
     results = {entry.call: entry.result for step in place.trail.steps for entry in step.calls if entry.result != UNSEEN}
-    for call in stop.calls:
-        record.relapses = [relapse for relapse in record.relapses if relapse.call != call]
-        record.relapses.append(Relapse(call, results.get(call, UNSEEN)))
+    number, before = newest_stop(record) + 1, {relapse.call: relapse.number for relapse in record.relapses}
+    record.relapses = [relapse for relapse in record.relapses if relapse.call not in stop.calls]
+    record.relapses += [Relapse(call, results.get(call, UNSEEN), before.get(call, number)) for call in stop.calls]
     if is_sub_agent(lane, record):
         record.stopped += 1
     return NudgeOutcome.STOPPED

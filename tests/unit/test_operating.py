@@ -138,10 +138,10 @@ def test_teams_are_shown(lastcall: str) -> None:
     table = command("teams", "usage", "red", "--csv", "--from", rows[0]["day"], url=lastcall).stdout.splitlines()
 
     assert [line.split("\t")[0] for line in now] == ["team", "red", "blue"]
-    assert now[1].split("\t")[3:6] == ["steps", "50", "17"]
+    assert now[1].split("\t")[3:6] == ["steps", "50", "19"]
     assert (rules["teams"][0]["team"], rules["policy"]["policy"]["budgets"]["steps"]) == ("blue", 20)
     assert '"mode": "enforce"' in told
-    assert usage[1].split("\t")[1:3] == ["gpt-*", "17"] and table[1].split(",")[1:3] == ["gpt-*", "17"]
+    assert usage[1].split("\t")[1:3] == ["gpt-*", "19"] and table[1].split(",")[1:3] == ["gpt-*", "19"]
 
 
 def test_a_teams_budget_is_raised(lastcall: str) -> None:

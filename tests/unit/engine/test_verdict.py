@@ -76,6 +76,22 @@ def test_a_stopped_call_has_less_patience_in_a_later_run() -> None:
     assert len(loop.house.record.relapses) == 1
 
 
+def test_lines_that_are_at_work_while_another_is_stopped_keep_their_patience() -> None:
+    """A branch, and a sub-agent whose history is summarised then; the runs that they begin afterwards have less."""
+    house = House()
+    one, two, other = (Agent(house, user(f"task {lane}"), lane=lane) for lane in (1, 2, 3))
+    for agent in (two, other):
+        assert agent.play([A, B]) == ["ok", "ok"]
+    assert one.play([A] * 5) == ["ok", "ok", "ok", "nudge", "stop"]
+    other.turns = [user("What was done so far: the file was read.")]
+    for agent in (two, other):
+        assert agent.play([A] * 5)[-3:] == ["ok", "nudge", "stop"]
+    for agent in (two, Agent(house, user("task 4"), lane=4)):
+        agent.turns.append(user("Look again."))
+        assert agent.play([A, A, A]) == ["ok", "ok", "stop"]
+    assert [relapse.number for relapse in house.record.relapses] == [1]
+
+
 def test_a_stopped_call_with_a_new_result_has_all_its_patience_again() -> None:
     """The world has changed."""
     loop = stopped()
