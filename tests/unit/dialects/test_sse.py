@@ -52,10 +52,10 @@ def test_single_bytes_cost_linear_time() -> None:
 
     def seconds(size: int) -> float:
         splitter = Splitter()
-        began = time.perf_counter()
+        began = time.thread_time()  # not the time that others take of a busy machine
         for _ in range(size):
             splitter.feed(b"x")
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     assert min(seconds(160_000) for _ in range(2)) < 64 * min(seconds(10_000) for _ in range(5))
 
