@@ -192,8 +192,7 @@ def create_app(
 ) -> FastAPI:
     """The application. environ: where forward proxies are read from (default: the process's). log: takes whole JSON lines (default:
     standard error). reread, watch: see `Reloader` and `reloading`; without the first, the configuration stays as it is. one_of_several: a
-    supervisor replaces this process when it ends. Resources are opened in the application's life span, inside the server's event loop.
-    """
+    supervisor replaces this process when it ends. Resources are opened in the application's life span, inside the server's event loop."""
     environ = os.environ if environ is None else environ
     telemetry = Telemetry(
         registry_for(os.environ.get(DIRECTORY_VARIABLE)),
@@ -204,6 +203,7 @@ def create_app(
         clock=time.time,
         later=_soon if log is None else None,
     )
+    _LINES.on_loss = telemetry.lines_lost
     state: dict[str, Any] = {}
 
     def desk() -> Desk:

@@ -24,8 +24,11 @@ _PATIENCE = 1.0  # seconds for the last lines of a process
 class Lines:
     """Takes whole lines, one or more at a time, from any thread, and never waits.
 
-    write: takes bytes, says how many it took, may block or raise `OSError`.
+    write: takes bytes, says how many it took, may block or raise `OSError`. on_loss: told how many lines could not be written, in
+    another thread.
     """
+
+    on_loss: Callable[[int], object] | None = None
 
     def __init__(self, write: Callable[[bytes], int | None] | None = None) -> None:
         self._write = write or io.FileIO(2, "wb", closefd=False).write
@@ -72,10 +75,12 @@ class Lines:
                     item.set()
 
     def _write_out(self, data: bytes) -> None:
-        """An error output that is gone takes the lines with it."""
+        """An error output that is full or gone takes the lines with it."""
         with contextlib.suppress(OSError):
             while data and (taken := self._write(data)):
                 data = data[taken:]
+        if data and self.on_loss is not None:
+            self.on_loss(data.count(b"\n"))
 
 
 class Handler(logging.Handler):

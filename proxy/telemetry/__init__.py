@@ -195,6 +195,10 @@ class Telemetry:
         self._write(WorkerHungLine(ts=self._now(), level="error", seconds=seconds))
         self._hand_out()
 
+    def lines_lost(self, count: int) -> None:
+        """So many lines that the log took could not be written after all. From any thread."""
+        self._lines_dropped.inc(count)
+
     def exposition(self, accept: str | None) -> tuple[bytes, str]:
         """The body and content type for /metrics, with everything that was emitted; see `exposition`."""
         return exposition(self._registry, accept)

@@ -62,6 +62,33 @@ async def test_a_log_that_nobody_reads_holds_up_nobody(
         os.close(stderr)
 
 
+async def test_lines_for_a_reader_that_has_gone_are_counted(upstream: Upstream, http: aiohttp.ClientSession) -> None:
+    """`lastcall_log_lines_dropped_total` says so, and its alert."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    assert proxy.__file__ is not None
+    served = subprocess.Popen(  # noqa: ASYNC220 - returns at once
+        [sys.executable, "-c", "from proxy.cli import main; main()", "serve", "--port", str(port), "--upstream", upstream.url],
+        env=os.environ | {"PYTHONPATH": str(Path(proxy.__file__).parent.parent)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        await _until_live(http, url)
+        assert served.stderr is not None
+        served.stderr.close()
+        assert (await Agent(http, f"{url}/v1").ask()).status == 200
+        async with asyncio.timeout(10):
+            while True:
+                async with http.get(f"{url}/metrics") as answer:
+                    if "\nlastcall_log_lines_dropped_total 1.0\n" in await answer.text():
+                        break
+                await asyncio.sleep(0.05)
+    finally:
+        served.kill()
+        served.wait()
+
+
 async def _until_live(http: aiohttp.ClientSession, url: str) -> None:
     async with asyncio.timeout(30):
         while True:

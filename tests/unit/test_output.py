@@ -94,16 +94,29 @@ def test_the_last_lines_are_waited_for_only_so_long(pipe: Pipe, monkeypatch: pyt
 
 
 def test_an_output_that_is_gone_takes_its_lines_along(pipe: Pipe) -> None:
-    """And is tried again with the next."""
-    lines = Lines(pipe.write)
+    """And is tried again with the next. How many were lost is told."""
+    lines, lost = Lines(pipe.write), list[int]()
+    lines.on_loss = lost.append
     pipe.gone = True
     lines(b"a\n")
+    lines(b"b\nc\n")
     lines.flush()
     pipe.gone = False
-    lines(b"b\n")
+    lines(b"d\n")
     lines.flush()
 
-    assert pipe.written == [b"b\n"]
+    assert (pipe.written, sum(lost)) == ([b"d\n"], 3)
+
+
+def test_lines_of_which_nothing_is_taken_are_lost() -> None:
+    """As by an output that does not wait and is full; what has left whole is not among them."""
+    taken, lost = iter([3, None]), list[int]()
+    lines = Lines(lambda _: next(taken))
+    lines.on_loss = lost.append
+    lines(b"a\nb\nc\n")
+    lines.flush()
+
+    assert lost == [2]
 
 
 def test_nothing_is_waited_for_where_nothing_was_said(pipe: Pipe) -> None:
