@@ -41,7 +41,8 @@ def read(file: str, data: bytes) -> Reading:
     document = decode(file, data)
     known = _format_of(document.values)
     if known is None:
-        return Reading(file, None, (), document.faults or (Fault(file, _first_line(document), _expected()),))
+        unknown = () if document.faults and not document.values else (Fault(file, _first_line(document), _expected()),)
+        return Reading(file, None, (), (*document.faults, *unknown))
     recordings, faults = _Reader(known, document).read()
     return Reading(file, known.name, tuple(recordings), (*document.faults, *faults))
 

@@ -48,13 +48,14 @@ def test_a_file_is_told_by_what_stands_in_it(data: bytes, format: str, recording
         (lines({"a": 1}), "f, line 1: not a recording that is known; expected one of: objects with `id` and `turns`"),
         (b"\n\n3", "f, line 1: not a recording that is known"),
         (b"[]", "f: not a recording that is known"),
+        (b"Lastcall listens\n" + lines({"event": "logged"}), "f, line 2: not a recording that is known"),
     ],
 )
 def test_a_file_that_holds_no_recording_says_what_was_expected(data: bytes, fault: str) -> None:
     """And has no format."""
     found = read("f", data)
     assert (found.format, found.recordings) == (None, ())
-    assert str(found.faults[0]).startswith(fault)
+    assert str(found.faults[-1]).startswith(fault)
 
 
 @pytest.mark.parametrize(
