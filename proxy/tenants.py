@@ -110,7 +110,7 @@ class Tenant:
         if not self.may_use(model):
             raise BadRequest(
                 f"team {self.name!r} may not use the model {model[:100]!r}; it may use {', '.join(self.models)} "
-                "(teams.…models in Lastcall's configuration)",
+                f"(teams.{self.name}.models in Lastcall's configuration)",
                 status=403,
                 code="lastcall_model_not_allowed",
             )
@@ -123,7 +123,7 @@ class Tenant:
         if self.other_endpoints is OtherEndpoints.REFUSE:
             raise BadRequest(
                 f"team {self.name!r} may not use {path[:100]!r}: it is kept to the endpoints that Lastcall judges "
-                "(other_endpoints: refuse in its configuration)",
+                f"(teams.{self.name}.other_endpoints: refuse in Lastcall's configuration)",
                 status=403,
                 code="lastcall_endpoint_not_allowed",
             )

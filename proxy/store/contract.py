@@ -370,7 +370,7 @@ class Unshared(bytes):
 def shared(secret: bytes) -> bytes:
     """The secret, if it is the store's; raises `StoreUnavailable` else."""
     if isinstance(secret, Unshared):
-        raise StoreUnavailable("the session store's secret cannot be had")
+        raise StoreUnavailable("the session store was not reached yet; ask again, and if it stays so look at store.url and its server")
     return secret
 
 

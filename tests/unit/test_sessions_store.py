@@ -327,7 +327,7 @@ async def test_a_store_that_is_away_refuses_in_failure_mode_closed(name: str | N
     world = World(closed=True)
     world.store.down = True
 
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match=r"look at store\.url"):
         await world.open(looping(1), name=name)
 
 

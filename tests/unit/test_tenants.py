@@ -106,14 +106,14 @@ def test_models_by_name_or_glob() -> None:
     assert restricted.is_restricted
     assert [restricted.may_use(model) for model in ("gpt-5", "o3", "o3-mini", "")] == [True, True, False, False]
     restricted.check_model("o3")
-    with pytest.raises(BadRequest, match=r"team 'red' may not use the model 'o4'; it may use gpt-\*, o3") as caught:
+    with pytest.raises(BadRequest, match=r"team 'red' may not use the model 'o4'; it may use gpt-\*, o3 \(teams.red.models in") as caught:
         restricted.check_model("o4")
     assert (caught.value.status, caught.value.code, caught.value.retry) == (403, "lastcall_model_not_allowed", False)
 
 
 def test_other_endpoints_may_be_refused() -> None:
     """With 403."""
-    with pytest.raises(BadRequest, match="team 'red' may not use '/embeddings'") as caught:
+    with pytest.raises(BadRequest, match=r"team 'red' may not use '/embeddings': .* \(teams.red.other_endpoints: refuse in") as caught:
         team(other_endpoints="refuse").check_endpoint("/embeddings")
 
     assert (caught.value.status, caught.value.code) == (403, "lastcall_endpoint_not_allowed")
