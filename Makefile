@@ -15,7 +15,7 @@ COMPILE := env -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/nul
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/run.stamp ## start the proxy with ./config.yaml; ARGS="--port 4001" adds options
+run: $(VENV)/run.stamp ## start the proxy with ./config.yaml; ARGS="--port 8080" adds options
 	$(BIN)/lastcall serve $(ARGS)
 
 demo: $(VENV)/run.stamp ## the same agent with and without Lastcall; no key, no network
