@@ -237,6 +237,7 @@ class ResponsesReader:
             self._adds = self._draft(wire).said.setdefault((whole(wire.content_index) or 0, _SAID[subject]), [])
             self._adds.append(piece)
         elif subject in _ASKED:
+            self._called = True  # some servers do not announce the item
             self._draft(wire).asked.append(piece)
 
     def _fill(self, wire: _Event, subject: str) -> None:
@@ -249,6 +250,7 @@ class ResponsesReader:
                 self.said = whole_text
                 self._adds = said[key] = [whole_text]
         elif subject in _ASKED:
+            self._called = True
             asked = text(wire.input if subject.endswith("input") else wire.arguments)
             draft = self._draft(wire)
             if asked is not None and not draft.asked:

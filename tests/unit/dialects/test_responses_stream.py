@@ -74,6 +74,25 @@ def test_nothing_is_held_before_a_call() -> None:
     assert followed(stream(said("a"))).holds_call
 
 
+@pytest.mark.parametrize(
+    ("kind", "member", "item"),
+    [
+        ("function_call_arguments", "arguments", call("ls")),
+        ("custom_tool_call_input", "input", {"type": "custom_tool_call", "id": "ctc", "call_id": "ls", "name": "ls", "input": "{}"}),
+    ],
+)
+@pytest.mark.parametrize("verb", ["delta", "done"])
+def test_a_call_that_is_not_announced_is_held_from_its_first_argument(kind: str, member: str, item: dict[str, Any], verb: str) -> None:
+    """Some servers begin with what it asks for. Left out, it is in no event, nor in the last one."""
+    asks = event(f"response.{kind}.{verb}", output_index=0, item_id=item["id"], **{"delta" if verb == "delta" else member: "{}"})
+    begun, *_, done, last = stream(item)
+    assert not followed([begun]).holds_call
+    assert followed([begun, asks]).holds_call
+    assert followed([begun, asks, done, last]).begun == {"ls": 1}
+    written = rest([begun, asks, done, last], 1, 0)
+    assert ([one["type"] for one in written], item["id"] in json.dumps(written)) == (["response.completed"], False)
+
+
 def test_a_call_without_a_name_is_counted_once_it_has_one() -> None:
     """It is held all the same."""
     reader = followed([event("response.output_item.added", output_index=0, item=call("ls") | {"name": ""})])
