@@ -45,13 +45,15 @@ class Dialect(Protocol):
     """The contract; `tests/contract/test_dialect.py` runs on every implementation.
 
     keep_alive: bytes a client ignores in a stream. terminator: bytes that stand in the last event of every complete stream. id_prefix:
-    begins the id of an answer that Lastcall makes. listed: the member of a body whose list is the history.
+    begins the id of an answer that Lastcall makes. listed: the member of a body whose list is the history. fails_midway: a stream that was
+    begun can end in an error that ends the client's run too; else the client asks once more for the whole answer.
     """
 
     name: str
     listed: str
     id_prefix: str
     keep_alive: bytes
+    fails_midway: bool
     terminator: bytes
 
     def parse(self, body: bytes) -> Request:

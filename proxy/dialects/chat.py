@@ -18,6 +18,7 @@ class Chat:
     listed = "messages"
     id_prefix = "chatcmpl-lastcall-"
     keep_alive = chat_render.KEEP_ALIVE
+    fails_midway = True
     terminator = chat_stream.DONE
 
     parse = staticmethod(chat_request.parse_request)

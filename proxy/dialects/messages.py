@@ -18,6 +18,7 @@ class Messages:
     listed = "messages"
     id_prefix = "msg_lastcall_"
     keep_alive = messages_render.KEEP_ALIVE
+    fails_midway = False
     terminator = messages_stream.END
 
     parse = staticmethod(messages_request.parse_request)

@@ -18,6 +18,7 @@ class Responses:
     listed = "input"
     id_prefix = "resp_lastcall_"
     keep_alive = responses_render.KEEP_ALIVE
+    fails_midway = True
     terminator = responses_stream.RESPONSE
 
     parse = staticmethod(responses_request.parse_request)

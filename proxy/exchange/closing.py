@@ -143,23 +143,37 @@ class Closing:
         await self._reply.write(course.dialect.stream_error(f"lastcall_{Reason.DEADLINE}", notice.message, notice, begun), more=False)
 
     async def local(self) -> None:
-        """An answer without the upstream: a message or, where the policy says so and the status is still free, an error."""
-        course, plan = self._course, self._course.plan
+        """An answer without the upstream: a message or, where the policy says so, an error.
+
+        Once the status is sent that ends the stream, but for clients that would ask again then, or that a call of theirs ends for certain.
+        """
+        course, plan, fails = self._course, self._course.plan, self._course.session.policy.on_stop is OnStop.ERROR
         if plan.waits:
             await self._not_now()
             return
-        if course.session.policy.on_stop is not OnStop.ERROR or self._reply.status is not None:
+        if not fails or self._reply.status is not None:
             text = local_message(plan.cause, plan.reason or Reason.REPEATED_CALL, plan.budget, above=plan.from_above)
             finish = self._finish_call(text)
-            await (self._say(joined([course.kept, text])) if finish is None else self._say(course.kept, (finish,)))
-            return
-        notice = course.notice()
+            if finish is not None:
+                await self._say(course.kept, (finish,))
+                return
+            if not (fails and course.dialect.fails_midway):
+                await self._say(joined([course.kept, text]))
+                return
+        await self._fail()
+
+    async def _fail(self) -> None:
+        """The error that ends a run: the whole answer, or the end of a stream."""
+        course, plan, code, notice = self._course, self._course.plan, f"lastcall_{self._course.plan.reason}", self._course.notice()
         if course.withheld is not None and course.session.request.conversation:
             course.give_own("", Choice())
         self._end(full=True, blocked=True, answered=False)
         await self._written()
-        body = course.dialect.error(plan.status, f"lastcall_{plan.reason}", notice.message, notice)
-        await self._reply.whole(plan.status, [JSON, NO_RETRY], body)
+        if self._reply.status is None:
+            await self._reply.whole(plan.status, [JSON, NO_RETRY], course.dialect.error(plan.status, code, notice.message, notice))
+            return
+        begun = course.begun(course.spoken or course.head(None, int(self._set.wall()), self._set.new_id()))
+        await self._reply.write(course.dialect.stream_error(code, notice.message, notice, begun), more=False)
 
     async def _not_now(self) -> None:
         """An error that says when to send the same request again. The run has not ended, whatever the policy does at its end."""

@@ -59,7 +59,7 @@ async def test_an_error_is_given_where_the_policy_says_so() -> None:
     assert conversation.headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize("on_stop", list(OnStop))
+@pytest.mark.parametrize("on_stop", [OnStop.WRAP_UP, OnStop.MESSAGE])
 @pytest.mark.parametrize("pieces", [[], [OPENING], [OPENING, delta({"content": "Let me"})]])
 async def test_a_dripping_stream_is_ended(pieces: list[Piece], on_stop: OnStop) -> None:
     """What went out stays, the rest of the answer says why it ends; the stream is as whole as any."""
@@ -74,6 +74,15 @@ async def test_a_dripping_stream_is_ended(pieces: list[Piece], on_stop: OnStop) 
     assert [one["choices"][0]["finish_reason"] for one in conversation.events][-1] == "stop"
     assert slow.closed
     assert proxy.ledger()[2] == 0
+
+
+@pytest.mark.parametrize("pieces", [[], [OPENING, delta({"content": "Let me"})]])
+async def test_a_dripping_stream_ends_in_an_error_where_the_policy_says_so(pieces: list[Piece]) -> None:
+    """What went out is no answer to go by."""
+    conversation = await Proxy(stream(*pieces, never()), policy=policy(on_stop=OnStop.ERROR)).ask(request(stream=True))
+
+    assert (conversation.status, conversation.text) == (200, "Let me" if pieces else "")
+    assert conversation.events[-1]["error"]["code"] == "lastcall_deadline"
 
 
 async def test_half_a_call_ends_in_an_error() -> None:

@@ -25,12 +25,17 @@ from tests.in_process import (
     looping,
     request,
     stream,
+    tool,
 )
 from tests.spoken import SPOKEN
 from tests.upstreams import DONE, READ_A, Says
 
 STOP = "[lastcall stop]"
 ERROR = Policy(on_stop=OnStop.ERROR)
+FINISH = {
+    "type": "function",
+    "function": {"name": "attempt_completion", "parameters": {"type": "object", "properties": {"result": {"type": "string"}}}},
+}
 MARKUP = Says('<tool_call>{"name":"ls","arguments":{}}</tool_call> And so on.')
 every_dialect = pytest.mark.parametrize("path", DIALECTS)
 
@@ -213,19 +218,36 @@ async def test_a_held_stream_that_trickles_is_kept_alive() -> None:
     assert conversation.body.endswith(b"data: [DONE]\n\n")
 
 
-async def test_a_mute_stream_gives_its_free_status_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a client, or what stands before it, gives up: from then on it is kept alive, and a stop is a message."""
+@every_dialect
+async def test_a_mute_stream_gives_its_free_status_up_in_the_end(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a client, or what stands before it, gives up: from then on it is kept alive. A stop ends it in an error all the same, but in
+    messages, where Claude Code would ask once more; that it stands is answered with a status."""
     monkeypatch.setattr(reply, "FREE_STATUS_SECONDS", 0.0)
-    more = asyncio.Event()
-    proxy = Proxy(stream(OPENING, more, *call_stream()[1:]), policy=ERROR)
-    conversation = Conversation(
-        (request(looping(4), stream=True),), watch=lambda message: more.set() if message.get("body") == b": keep-alive\n\n" else None
-    )
-    await proxy.run(conversation)
+    pieces, more = halting(SPOKEN[path].streams(READ_A), 1)
+    proxy = Proxy(stream(*pieces), policy=ERROR)
+    body = SPOKEN[path].asks(4)
+    conversation = Conversation((body,), watch=heard(path, more))
+    await proxy.run(conversation, f"/v1{path}", x_lastcall_session="s")
+    said = conversation.body.decode()
 
     assert conversation.status == 200
-    assert conversation.writes[0] == b": keep-alive\n\n"
-    assert conversation.text.startswith(STOP)
+    assert conversation.writes[0] == DIALECTS[path].keep_alive
+    assert '"lastcall":{"action":"stop","reason":"repeated_call"' in said
+    code = {"/chat/completions": '"code":"lastcall_repeated_call"', "/responses": '"code":"invalid_prompt"'}.get(path)
+    assert (STOP in said, code is not None and code in said) == ((True, False) if code is None else (False, True))
+    again = await proxy.ask(body, f"/v1{path}", x_lastcall_session="s")
+    assert (again.status, len(proxy.upstream.sent)) == (400 if code is None else 401, 1)
+
+
+async def test_a_stream_that_fails_too_late_ends_with_the_call_that_its_client_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error ends a run of Roo Code's."""
+    monkeypatch.setattr(reply, "FREE_STATUS_SECONDS", 0.0)
+    pieces, more = halting(call_stream(), 1)
+    asked = request(looping(4), stream=True, tools=[tool("ls"), FINISH])
+    conversation = Conversation((asked,), watch=heard("/chat/completions", more))
+    await Proxy(stream(*pieces), policy=ERROR).run(conversation, user_agent="RooCode/3")
+
+    assert conversation.calls == ["attempt_completion"]
 
 
 async def test_a_mute_stream_is_not_kept_alive() -> None:
