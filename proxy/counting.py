@@ -162,9 +162,10 @@ def _no_progress(trail: Trail, policy: Policy, shows: int) -> Tally:
     results: dict[int, set[int]] = {}
     middles = _middles(trail, policy)
     forgiven: set[int] = set()
+    spent: set[int] = set()  # a client that cuts its history short all the time loses nothing new each time
     for number, step in enumerate(trail.steps):
         if step.after_compaction:
-            forgiven = set(results) - {call for call, at in trail.nudged.items() if at <= number}
+            forgiven = set(results) - spent - {call for call, at in trail.nudged.items() if at <= number}
         renewed = _learn(step, results, policy)
         if renewed:  # what was nudged falls back to the middle of its ladder, unless the news is its own
             counts = {
@@ -175,6 +176,7 @@ def _no_progress(trail: Trail, policy: Policy, shows: int) -> Tally:
         for call in _distinct(step, policy):
             if call in forgiven:
                 forgiven.discard(call)
+                spent.add(call)
             else:
                 counts[call] = counts.get(call, 0) + 1
     return Tally(counts, _last_results(trail), frozenset(forgiven), AGAIN | shows)

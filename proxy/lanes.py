@@ -246,6 +246,7 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
         tail=[],
         pruned=[],
         main=False,
+        said=0,
         starts=list(parent.starts),
         texts=list(parent.texts),
         older=list(parent.older),
@@ -283,13 +284,18 @@ def _after_compaction(
 
 
 def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
-    """Where the newest part of a lane begins in a shorter history: (node, message). Up to two leading messages may be the summary's."""
+    """Where the newest part of a lane begins in a shorter history: (node, message). Up to two leading messages may be the summary's.
+
+    The newest part may be the answer that no history has shown yet.
+    """
     known, shown = [node.answer for node in lane.nodes], list(answers)
     for node, first in enumerate(known):  # the longest tail first
         for message, answer in enumerate(shown[:3]):
             tail = known[node:] if answer == first else []
             if tail and shown[message : message + len(tail)] == tail and any(kept.calls for kept in lane.nodes[node:]):
                 return node, message
+    if lane.said in shown[:3] and lane.said:
+        return len(known), shown.index(lane.said)
     return None
 
 

@@ -114,6 +114,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     works: it was offered tools, and is no title or probe. sent_by: name of the lane that sent it, `MAIN` for the session's own,
     `NOBODY` where its client names none. behind: how many of its newest messages its newest request did not show: an older one, sent again.
     knows: number of the session's newest stop when its run began.
+    said: identity of the answer with calls that was given to its newest request, 0 without one: the next may show no other.
     """
 
     name: int
@@ -146,6 +147,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     sent_by: int = NOBODY
     behind: int = 0
     knows: int = 0
+    said: int = 0
 
 
 class Given(msgspec.Struct, array_like=True, gc=False):

@@ -146,6 +146,7 @@ def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]
     kept, offset, answers = lane.nodes, lane.offset, messages.answers
     for answer in answers[offset + len(kept) :]:
         kept.append(Node(answer, []))
+        lane.said = 0
     if messages.earlier:
         for node, message in zip(kept, messages.earlier[offset:], strict=False):
             node.place, node.said = message.place, message.said

@@ -230,14 +230,14 @@ class Agent:
 
 
 def answer_of(reply: Reply | Cut, asked: Request) -> Answer:
-    """The reply as an upstream's answer to a request, its calls numbered on from those of the history."""
+    """The reply as an upstream's answer to a request, its calls numbered on from those of the history where they have no id."""
     if isinstance(reply, Cut):
         whole = answer_of(reply.reply, asked)
         return msgspec.structs.replace(whole, choices=(msgspec.structs.replace(whole.choices[0], finish="length"),))
     if isinstance(reply, str):
         return Answer((Choice(reply, (), "stop"),), complete=True)
     made = sum(len(item.calls) for item in asked.items)
-    numbered = [(f"call_{made + place}", call) for place, call in enumerate(_calls(reply))]
+    numbered = [(call.id or f"call_{made + place}", call) for place, call in enumerate(_calls(reply))]
     calls = tuple(ToolCall(id, call.name, _arguments(call)) for id, call in numbered)
     return Answer((Choice(reply.text, calls, "tool_calls"),), complete=True)
 

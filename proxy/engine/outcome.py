@@ -59,6 +59,8 @@ def _refused(refused: list[int], result: Result, same: int) -> list[int]:
 def _keep_answer(case: Case, result: Result) -> None:
     """What no history says of an answer: that it was cut at the output limit; all of it, where only the upstream keeps it."""
     lane, said, given, prints = case.place.lane, result.said, result.given, case.prints
+    if result.calls and not lane.behind:
+        lane.said = prints.message(result.calls)[0]
     if said is not None and cut_at_limit(said.finish):
         answer = answer_identity(said.text, said.calls, prints)
         lane.shortened = [*(known for known in lane.shortened if known != answer), answer]

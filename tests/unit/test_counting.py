@@ -111,6 +111,11 @@ def test_one_repeat_of_each_call_is_forgiven_after_a_compaction() -> None:
     assert tally(trail("A1 A1 | -"), STANDARD).forgiven == {call("A")}
 
 
+def test_a_repeat_is_forgiven_once_however_often_the_history_is_cut() -> None:
+    """A client that keeps its newest messages only cuts it at each."""
+    assert counted("A1 | A1 | A1 B1 | B1 | A1 | B1") == [1, 1, 2, 1, 1, 1, 2]
+
+
 def test_a_nudged_call_is_not_forgiven_after_a_compaction() -> None:
     """It was told already."""
     assert counted("A1 A1 A1 | A1", nudged={"A": 3}) == [1, 2, 3, 4]

@@ -21,6 +21,11 @@ def edit(number: int) -> Call:
     return called("edit", {"n": number}, f"edited {number}")
 
 
+def numbered(number: int) -> Call:
+    """`A`, under an id of its own."""
+    return called("read_file", {"path": "a"}, "alpha", id=f"own_{number}")
+
+
 def looped(house: House, times: int) -> Agent:
     loop = Agent(house, user("go"))
     loop.play([A] * times)
@@ -158,6 +163,25 @@ def test_overlapping_samples_advance_nothing() -> None:
             house.end(x, A)
     assert len(house.record.given) == 3
     assert house.ask([user("go")], A).decision == "nudge"
+
+
+@pytest.mark.parametrize(
+    ("window", "decisions"), [(1, ["ok"] * 4 + ["nudge"]), (2, ["ok"] * 4 + ["nudge"]), (3, ["ok"] * 3 + ["nudge"] * 2)]
+)
+def test_a_client_that_shows_its_newest_messages_only_still_climbs(window: int, decisions: list[str]) -> None:
+    """The answer it was given last is known before a history shows it; what was cut off may be asked for once more, not every time."""
+    house = House()
+    made = [numbered(number) for number in range(6)]
+    assert [house.ask([user("go"), *made[max(at - window, 0) : at]], made[at]).decision for at in range(6)] == [*decisions, "stop"]
+
+
+def test_another_sample_of_an_answer_is_no_history_cut_short() -> None:
+    """Two were drawn, and are gone on from apart: each made one call, also where the first of them broke off."""
+    house, one, other = House(), numbered(1), numbered(2)
+    for x, sample in [(house.begin([user("go")]), one), (house.begin([user("go")]), other)]:
+        house.end(x, sample)
+    house.ask([user("go"), one], A, full=False)
+    assert len(house.begin([user("go"), other]).place.trail.steps) == 1
 
 
 def test_an_answer_without_calls_is_not_given_again() -> None:
