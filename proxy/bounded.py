@@ -5,6 +5,7 @@ from typing import TypeVar
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+_PART = 64  # of the entries leaves together
 
 
 class Bounded(dict[_Key, _Value]):
@@ -19,8 +20,8 @@ class Bounded(dict[_Key, _Value]):
     def keep(self, key: _Key, value: _Value) -> _Value:
         """Remembers a value, and returns it."""
         if len(self) >= self._most and key not in self:
-            # Many at once: to find the first entry a dictionary passes the places of all that were deleted before it.
-            for oldest in list(islice(self, self._most // 8 + 1)):
+            # Several at once: to find the first entry a dictionary passes the places of all that were deleted before it.
+            for oldest in list(islice(self, self._most // _PART + 1)):
                 del self[oldest]
         self[key] = value
         return value

@@ -94,7 +94,7 @@ class Linked:
         for link in links:
             self._stored[link] = session, now + self._lasts
         if len(self._newest) > _MOST_STORED:
-            for oldest in list(islice(self._newest, _MOST_STORED // 8 + 1)):  # many at once, as in `Bounded`
+            for oldest in list(islice(self._newest, _MOST_STORED // 64 + 1)):  # several at once, as in `Bounded`
                 self._forget(oldest)
 
     def _forget(self, session: bytes) -> None:

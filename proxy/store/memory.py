@@ -6,7 +6,9 @@ No method awaits anything, so each is atomic. The sums of a ledger are in `book`
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
+from proxy.bounded import Bounded
 from proxy.store.book import Amended, Book, Stretch
 from proxy.store.contract import (
     SETTLED_SECONDS,
@@ -36,6 +38,7 @@ _LINK_BYTES = 160
 # Of each session the newest links are kept, so that a session's weight does not grow with its length.
 _LINKS_PER_SESSION = 64
 _MAX_SETTLED = 16_384
+_FORGET_SECONDS = 1.0
 _USAGE_DAYS = 400
 
 
@@ -69,7 +72,7 @@ class MemoryStore:
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
         self._teams: dict[bytes, _Session] = {}
         self._links: dict[bytes, bytes] = {}
-        self._settled: OrderedDict[tuple[bytes, str], float] = OrderedDict()
+        self._settled: Bounded[tuple[bytes, str], float] = Bounded(_MAX_SETTLED)  # until when each is remembered, the soonest first
         # Until then the oldest of them is kept. Both stand in the order in which they end, so that nothing has to be looked at before.
         self._dead_at = self._forget_at = 0.0
 
@@ -261,19 +264,14 @@ class MemoryStore:
         mark = key, lease
         if mark in self._settled:
             return False
-        if len(self._settled) >= _MAX_SETTLED:
-            self._settled.popitem(last=False)
-        self._settled[mark] = now + SETTLED_SECONDS
+        self._settled.keep(mark, now + SETTLED_SECONDS)
         return True
 
     def _forget(self, now: float) -> None:
-        """Settlements that are too old to be sent again."""
-        while self._settled:
-            oldest, until = next(iter(self._settled.items()))
-            if until > now:
-                self._forget_at = until
-                return
-            del self._settled[oldest]
+        """Settlements that are too old to be sent again, many at once for the reason that `Bounded` gives."""
+        self._forget_at = now + _FORGET_SECONDS
+        for mark in list(takewhile(lambda mark: self._settled[mark] <= now, self._settled)):
+            del self._settled[mark]
 
     def _link(self, session: bytes, entry: _Session, links: Sequence[bytes]) -> None:
         before = len(entry.links)

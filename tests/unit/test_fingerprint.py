@@ -152,7 +152,7 @@ def test_caches_stay_small_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -
     before = identities(0)
     for number in range(1, 1000):
         assert identities(number) != before
-    assert all(80 < len(cache) <= 100 for cache in (prints._calls, prints._results, prints._texts, prints._messages))
+    assert all(96 < len(cache) <= 100 for cache in (prints._calls, prints._results, prints._texts, prints._messages))
     assert identities(0) == before
 
 

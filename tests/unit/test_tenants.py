@@ -185,7 +185,7 @@ def test_one_policy_for_each_combination_of_layers_however_many_models() -> None
 
     assert len({id(red.policy(f"{letter}{number}")) for letter in "ab" for number in range(1500)}) == 2
     assert red.policy("a" * 5000) is red.policy("a1")
-    assert 512 < len(red._by_model) <= 1024
+    assert 1000 < len(red._by_model) <= 1024
 
 
 # ---- out of which budgets
