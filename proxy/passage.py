@@ -58,7 +58,7 @@ class _Conversation(msgspec.Struct):
 
 
 class _Kept(msgspec.Struct):
-    """An answer that the upstream kept. background: it was made while nobody waited for it."""
+    """An answer that the upstream kept. background: it was made while nobody waited for it; None where its server does not say."""
 
     background: bool | None = None
     conversation: _Conversation | None = None
@@ -317,7 +317,7 @@ class Passage:
     async def _learn(self, tenant: Tenant, body: bytes) -> None:
         """What an answer asks for belongs to the session that was given it while it was being made."""
         answer, kept = DIALECTS["/responses"].read_answer(body), _kept_of(body)
-        if answer.id is None or not kept.background or not _is_made(answer):
+        if answer.id is None or kept.background is False or not _is_made(answer):
             return
         hints = {} if kept.conversation is None else {"conversation": kept.conversation.id}
         identity = identify(self._client.headers, self._path_session, hints, self._set.session_headers, tenant.name)

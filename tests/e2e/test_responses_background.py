@@ -22,13 +22,14 @@ POSTED = ["allow", "allow", "allow", "nudge", "allow", "stop"]
 class Background:
     """A model that answers later what is asked in the background. made: its answers, by id; looked: how often each was asked for.
 
-    hangs: its streams fall silent after their first events, and do not break.
+    hangs: its streams fall silent after their first events, and do not break. says: its answers have the member `background`.
     """
 
     kept: Kept
     made: dict[str, dict[str, Any]] = field(default_factory=dict)
     looked: dict[str, int] = field(default_factory=dict)
     hangs: bool = False
+    says: bool = True
 
     def __call__(self, asked: Asked) -> Reply:
         if asked.method == "GET":
@@ -40,7 +41,7 @@ class Background:
         if reply.status != 200 or not body.get("background"):
             return reply
         assert isinstance(reply.body, bytes)
-        response = json.loads(reply.body) | {"background": True}
+        response = json.loads(reply.body) | ({"background": True} if self.says else {})
         if asked.json.get("conversation"):
             response["conversation"] = {"id": asked.json["conversation"]}
         self.made[response["id"]] = response
@@ -152,13 +153,13 @@ async def test_a_client_that_leaves_its_stream_goes_on_from_the_one_that_it_resu
     assert actions == ["allow", "allow", "allow", "nudge"]
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["derived", "named"])
+@pytest.mark.parametrize(("named", "says"), [(False, True), (True, True), (False, False)], ids=["derived", "named", "not said"])
 @pytest.mark.parametrize("mode", ["previous", "conversation"])
 async def test_a_loop_in_the_background_is_nudged_once_stopped_and_usable_after_it(
-    upstream: Upstream, http: aiohttp.ClientSession, either_store: str, mode: str, named: bool
+    upstream: Upstream, http: aiohttp.ClientSession, either_store: str, mode: str, named: bool, says: bool
 ) -> None:
     """The fifth call is in an answer that nobody holds; the request that brings its result is stopped, and concluded at once."""
-    model = Background(Kept())
+    model = Background(Kept(), says=says)
     name = mode if mode == "previous" else f"conv_{uuid.uuid4().hex}"
     model.kept.histories[name] = []
     upstream.model = model
