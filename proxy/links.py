@@ -48,9 +48,9 @@ def links_after(case: Case, keys: Keys, scope: bytes, choices: Sequence[Choice],
     history, prints = case.history, case.prints
     links: list[bytes] = []
     for choice in choices:
-        said = [answer_identity(choice.text, choice.calls, prints)]
-        if choice.hosted:
-            said[:0] = [answer_identity("", (call,), prints) for call in choice.hosted]
+        said = [answer_identity("", (call,), prints) for call in choice.hosted] if choice.hosted else []
+        if not said or choice.calls or choice.text.strip():
+            said.append(answer_identity(choice.text, choice.calls, prints))
         links.append(keys.chain(scope, history.seed, history.messages.line, said))
         if named:
             continue

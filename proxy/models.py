@@ -86,7 +86,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     content: the raw JSON value (a string or a list of parts), b"" where the message had none. calls: an assistant's tool calls.
     call_id: on tool results, the call they answer. failed: a tool result the client itself marked as an error. place: the element of the
     body's list it was read from, where one element holds several items or several make one. kind: of a result, that of its call; `HOSTED`
-    where the provider carried it out, so that it is part of an answer.
+    where the provider carried it out, so that it is part of an answer, and of that call.
     """
 
     role: Role

@@ -179,7 +179,7 @@ class Messages(Sequence[Message]):
                 answers.append(answer)
                 fingerprints.append(found)
             elif role is _USER:
-                follows = len(made) > 0 and not made[-1]
+                follows = len(made) > 0 and (not made[-1] or self.items[index - 1].kind == HOSTED)
                 users.append(UserText(index, len(made), follows, user_mark(item, prints) if follows else 0))
         self.users += tuple(users)
         self.line.update(packed(*answers[known:]))

@@ -33,7 +33,7 @@ from proxy.dialects.raw_json import (
 )
 from proxy.dialects.searches import most_searches
 from proxy.errors import BadRequest
-from proxy.models import HOSTED, Edits, Insert, Item, Request, Role, ToolCall
+from proxy.models import HOSTED, Edits, Insert, Item, Request, Role, ToolCall, text_of
 
 LEAST_THINKING = 1_024  # tokens: the least `budget_tokens` that the API takes
 _SYSTEM_PLACE = -1
@@ -180,14 +180,17 @@ def _answered(content: bytes, blocks: Sequence[Block | UsualBlock], place: int) 
         elif block.type in HOSTED_TYPES:
             hosted = True
     answer = Item(_ASSISTANT, content, tuple(calls), None, False, place)
-    return [*_hosted_items(hosted_of(blocks), place), answer] if hosted else [answer]
+    if not hosted:
+        return [answer]
+    made = _hosted_items(hosted_of(blocks), place)
+    return [*made, answer] if calls or text_of(content).strip() else made
 
 
 def _hosted_items(hosted: Sequence[tuple[ToolCall, bytes, bool]], place: int) -> list[Item]:
-    """What the provider carried out itself: calls, each with its result, before the answer that they are part of."""
+    """What the provider carried out itself: calls, each with its result, before the answer that they are part of, if that says anything."""
     items: list[Item] = []
     for call, result, failed in hosted:
-        items.append(Item(_ASSISTANT, b"", (call,), place=place))
+        items.append(Item(_ASSISTANT, b"", (call,), place=place, kind=HOSTED))
         if result:
             items.append(Item(_TOOL, result, (), None, failed, place, HOSTED))
     return items

@@ -206,7 +206,7 @@ def _hosted_items(item: WireItem, kind: str, place: int) -> list[Item]:
     if hosted is None:
         return []
     call, result = hosted
-    made = [Item(_ASSISTANT, b"", (call,), place=place)]
+    made = [Item(_ASSISTANT, b"", (call,), place=place, kind=HOSTED)]
     return [*made, Item(_TOOL, result, (), None, present(item.error), place, HOSTED)] if result else made
 
 
