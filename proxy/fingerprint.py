@@ -29,10 +29,16 @@ _DEPTH = 64  # arguments nested deeper are compared as raw text; no real tool co
 _EXACT_INT = re.compile(r"-?(?:0|[1-9][0-9]{0,200})")
 _CACHE_SIZE = 8_192  # of each kind: what the sessions under way say again in their next requests
 _LONG = 32_768  # results over this many characters are normalised at both ends only
+_MOST_NORMALISED = 1_048_576  # characters for one request: made to take long, it is a second of work that keeps all others waiting
 
 
 class Fingerprints:
-    """Hashes under one secret and one notion of equal arguments (`loose`), with bounded caches keyed by digest, never by content."""
+    """Hashes under one secret and one notion of equal arguments (`loose`), with bounded caches keyed by digest, never by content.
+
+    Of what a request brings only so much is normalised; what lies beyond is known by its bytes, as if nothing in it were volatile.
+    """
+
+    _left = _MOST_NORMALISED
 
     def __init__(self, secret: bytes, *, loose: bool) -> None:
         self._secret = secret
@@ -42,6 +48,14 @@ class Fingerprints:
         self._results: Bounded[bytes, int] = Bounded(_CACHE_SIZE)
         self._texts: Bounded[int, int] = Bounded(_CACHE_SIZE)
         self._messages: Bounded[int, tuple[int, tuple[int, ...]]] = Bounded(_CACHE_SIZE)
+
+    def begin(self) -> None:
+        """What comes from here on belongs to another request."""
+        self._left = _MOST_NORMALISED
+
+    def _may_normalise(self, size: int) -> bool:
+        self._left -= min(size, _LONG)
+        return self._left >= 0
 
     def call(self, name: str, arguments: str) -> int:
         """The identity of a call."""
@@ -73,12 +87,14 @@ class Fingerprints:
         key = blake2b(content, digest_size=16, key=self._secret).digest()
         found = self._results.get(key)
         if found is None:
+            if not self._may_normalise(len(content)):
+                return self.digest(b"result", content) | 1
             found = self._results.keep(key, self.digest(b"result", _normal_content(content)) | 1)
         return found
 
     def error(self, text: str) -> int:
         """The identity of what a failed result complains of."""
-        return self.digest(b"error", _encoded(normal_text(text)))
+        return self.digest(b"error", _encoded(normal_text(text) if self._may_normalise(len(text)) else text))
 
     def text(self, kind: str, text: str) -> int:
         """The identity of a text, cached: for what comes back in every request of a session."""

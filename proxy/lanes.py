@@ -79,6 +79,7 @@ class Place(msgspec.Struct, gc=False):
 
 def absorb(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker, *, whole: bool) -> Place:
     """Finds the lane, joins it with the history, and reads the trail: of the current run, or (`whole`) of all the session did."""
+    prints.begin()
     lane = _lane_of(record, request, history, prints, asker)
     if lane.used and asker.began - lane.used > REST_SECONDS:
         lane.rested = len(history.messages)

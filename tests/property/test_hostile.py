@@ -13,9 +13,10 @@ import pytest
 from proxy.config import load
 from proxy.fingerprint import Fingerprints
 from proxy.policy import policy_of
+from proxy.trail import head_of
 from tests.driver import Agent, House, Reply
 from tests.loops import OFFERED, bash, edit
-from tests.transcripts import called, together, user
+from tests.transcripts import called, request, system, together, user
 
 POLICY = policy_of(load("", {}).policy)
 DIGITS = "9" * 1_000_000
@@ -125,6 +126,29 @@ def test_long_words_in_many_calls_take_no_time(name: str, arguments: dict[str, A
     for at in range(12):
         asking.step(together(*[called(name, arguments | {"at": f"{at}.{n}"}, result) for n in range(40)]))
     assert time.process_time() - started < 5  # a second or so; what begins anew takes minutes
+
+
+@pytest.mark.parametrize("text", ["{} at 12:00:0{}", "Error:\n{} {}"], ids=["one call", "failures"])
+def test_long_results_in_one_message_are_normalised_as_far_as_it_takes_no_time(text: str) -> None:
+    """Beyond that they are known by their bytes; a later loop is seen all the same."""
+    digits = "1:" * 16_000
+    calls = [called("bash", {"command": "ls"}, text.format(digits, n)) for n in range(500)]
+    asking = Agent(House(POLICY), user("go"), together(*calls), tools=OFFERED)
+    started = time.process_time()
+    asking.step("done")
+    assert time.process_time() - started < 5  # a second or two; all of it would take ten
+
+    decisions = agent().play([called("bash", {"command": "ls"}, f"{digits} at 12:00:0{n}") for n in range(5)])
+    assert decisions[-1] == "stop"
+
+
+def test_long_system_messages_are_normalised_as_far_as_it_takes_no_time() -> None:
+    """Each is bounded, and so are all together."""
+    prints = Fingerprints(b"x" * 32, loose=True)
+    asked = request(*[system("1:" * 16_000 + str(n)) for n in range(400)], user("go"))
+    started = time.process_time()
+    head_of(asked, prints)
+    assert time.process_time() - started < 5
 
 
 def test_markup_in_a_long_history_is_looked_for_in_its_beginning() -> None:

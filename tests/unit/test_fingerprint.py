@@ -330,6 +330,21 @@ def test_a_long_result_is_normalised_at_both_ends() -> None:
     assert not same_result(short, f"took: 9\n{middle}x{middle}at 12:00:01")
 
 
+def test_beyond_a_bound_a_requests_results_are_known_by_their_bytes() -> None:
+    """By those of the texts of failures too, until the next request."""
+    prints = Fingerprints(b"s" * 32, loose=True)
+    early, late = prints.error("at 12:00:01"), prints.error("at 12:00:02")
+    for number in range(40):
+        prints.result(b'"%d %s"' % (number, b"x" * 40_000))
+    assert prints.result(b'"at 12:00:01"') != prints.result(b'"at 12:00:02"')
+    assert prints.result(b'"at 12:00:01"') == prints.result(b'"at 12:00:01"')
+    assert prints.result(b'"at 12:00:01"') & 1
+    assert (early == late, prints.error("at 12:00:01") == prints.error("at 12:00:02")) == (True, False)
+    prints.begin()
+    assert prints.result(b'"at 12:00:01"') == prints.result(b'"at 12:00:02"')
+    assert prints.error("at 12:00:03") == early
+
+
 def test_a_long_result_in_parts_is_normalised_at_both_ends() -> None:
     """So that many parts cost no more than one text of their length: a megabyte of digits would hold up everybody for half a second."""
 
