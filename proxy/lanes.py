@@ -440,7 +440,7 @@ def _entries(record: Record, given: Given) -> tuple[Entry, ...]:
 def _made(given: Iterable[Given], met: Iterable[Given], asker: Asker, spared: Iterable[int]) -> dict[int, int]:
     """How often each call was delivered, but in answers that this request asks for again. spared: calls of which one does not count."""
     made: dict[int, int] = dict.fromkeys(spared, -1)
-    again = [answer for answer in met if asker.retry or answer.ended > asker.began]
+    again = [answer for answer in met if asker.retry or not asker.named or answer.ended > asker.began]
     for answer in given:
         for call in set() if answer.cut or answer in again else set(answer.calls):
             made[call] = made.get(call, 0) + 1

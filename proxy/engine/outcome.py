@@ -109,13 +109,16 @@ def _write_stop(record: Record, place: Place, stop: Stop) -> NudgeOutcome | None
 
 
 def _give(case: Case, result: Result) -> None:
-    """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for marked retries of a success."""
+    """Remembers an answer with calls as made, once per request that was meant: not for samplers, not for retries of a success.
+
+    Without a name for its session a request that comes again is one or the other.
+    """
     record, asker, met = case.record, case.asker, case.place.met
     if not result.answered or (not asker.named and case.policy.scope is not _SESSION):
         return
     failed, again = None, False
     for given in met:
-        again = again or (not given.cut and given.ended > asker.began)
+        again = again or (not given.cut and (given.ended > asker.began or not asker.named))
         failed = given if failed is None and given.cut else failed
     new: Given | None = None
     if not result.full:

@@ -194,14 +194,14 @@ def test_an_answer_without_calls_is_not_given_again() -> None:
 
 @pytest.mark.parametrize("policy", [Policy(), PLAIN], ids=["standard", "plain"])
 @pytest.mark.parametrize("full", [True, False], ids=["answered", "cut"])
-@pytest.mark.parametrize("named", [True, False], ids=["named", "derived"])
-def test_every_request_sent_twice_gives_the_same_verdicts(named: bool, full: bool, policy: Policy) -> None:
+@pytest.mark.parametrize(("named", "marked"), [(True, True), (False, True), (False, False)], ids=["named", "derived", "unmarked"])
+def test_every_request_sent_twice_gives_the_same_verdicts(named: bool, marked: bool, full: bool, policy: Policy) -> None:
     """A client that retries each, answered or not: nudge in the fourth, stop in place of the fifth call, one nudge in any request."""
     house = House(policy, named=named)
     loop = Agent(house, user("go"))
     decisions = []
     for _ in range(5):
-        first, second = house.ask(loop.turns, A, full=full), loop.step(A, retry=True)
+        first, second = house.ask(loop.turns, A, full=full), loop.step(A, retry=marked)
         decisions.append((first.decision, second.decision))
         assert not second.edits or first.texts == second.texts
         assert len(first.texts) <= 1 or first.decision == "stop"
