@@ -118,8 +118,9 @@ def _check_secrets(document: Document) -> None:
                 document.set_text(path)
             case ("teams", str(), "keys", int()) | ("server", "admin_key") if document.value_at(path) is not None:
                 if not scalar.raw.startswith("sha256:") and not _VARIABLE.fullmatch(scalar.raw):
+                    variable = "${TEAM_KEY}" if path[0] == "teams" else "${LASTCALL_ADMIN_KEY}"
                     document.add_fault(
-                        path, "a key must not stand in the file; write its hash (`lastcall keygen`), or a variable as in ${TEAM_KEY}"
+                        path, f"a key must not stand in the file; write its hash (`lastcall keygen`), or a variable as in {variable}"
                     )
                 document.set_text(path)
             case ("teams", str(), "keys"):

@@ -66,6 +66,17 @@ def test_a_key_in_the_file_is_a_fault_that_does_not_show_it(written: str) -> Non
     assert "12345678" not in fault
 
 
+@pytest.mark.parametrize(
+    ("text", "variable"),
+    [(f"teams: {{red: {{keys: [{KEY}]}}}}", "${TEAM_KEY}"), (f"server: {{admin_key: {KEY}}}", "${LASTCALL_ADMIN_KEY}")],
+)
+def test_a_key_in_the_file_is_asked_for_in_a_variable(text: str, variable: str) -> None:
+    """By a name that fits: the operator's commands read theirs."""
+    (fault,) = faults(text)
+
+    assert fault.partition(" (line")[0].endswith(f"or a variable as in {variable}")
+
+
 @pytest.mark.parametrize("digits", ["…", "abc", "g" * 64, "a" * 65])
 def test_half_a_hash_is_a_fault_that_says_where_a_whole_one_comes_from(digits: str) -> None:
     """The ellipsis is what the documentation shows in its place."""
