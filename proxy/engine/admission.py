@@ -15,7 +15,7 @@ from proxy.lanes import place_mark
 from proxy.lineage import stopped_above
 from proxy.models import TEXT_REASONS, Action, Allowance, Edits, Finding, Insert, Reason, Request, ToolCall
 from proxy.nudge import NOT_EXECUTED, again_instruction, nudge_text, why, why_above, why_sender, wrap_up_instruction
-from proxy.policy import Mode, OnStop, Policy
+from proxy.policy import Mode, OnStop, Policy, Scope
 from proxy.state import LOST, Nudge, Record, Stop, noticed_mark
 from proxy.steps import Joined
 from proxy.trail import History, Messages, Trail
@@ -156,7 +156,8 @@ def _act_on(findings: Sequence[Finding], plan: Admission, case: Case) -> None:
         plan.stop_for(stopping, made=True)
         plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
         return
-    new = again or next((f for f in open_to if f.nudges and not any(_is_loop_of(n, f) for n in given)), None)
+    told = given if policy.scope is Scope.RUN else [nudge for nudge in place.lane.nudges if nudge.budget is None]
+    new = again or next((f for f in open_to if f.nudges and not any(_is_loop_of(n, f) for n in told)), None)
     if new is None or (again is None and len(given) >= policy.nudge.max_per_run):
         return
     plan.nudge = _nudge(new, case)

@@ -143,6 +143,16 @@ def test_new_text_from_a_person(preset: str, decisions: list[str]) -> None:
     assert agent.play([read()] * 3) == decisions
 
 
+def test_the_plain_rule_nudges_a_loop_once_in_a_session() -> None:
+    """The nudge of an earlier run still stands in the history; another loop gets its own."""
+    agent = Agent(House(rules(PLAIN)), user("go"))
+    assert agent.play([read(), read(), read(), "done"]) == ["ok", "ok", "ok", "nudge"]
+    agent.turns.append(user("And once more."))
+    assert agent.play([read(), "done"]) == ["ok", "ok"]
+    agent.turns.append(user("And now the tests."))
+    assert agent.play([run_tests()] * 5) == LOOP
+
+
 def test_two_branches_with_two_calls_each() -> None:
     """Are not four."""
     house = House(rules(STANDARD))
