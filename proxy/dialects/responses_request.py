@@ -1,7 +1,8 @@
 """Responses requests: what Lastcall reads of one, and the edits it can make in one.
 
 An answer comes back as several items: the messages and calls that follow each other become one item of history, since they were made
-at once. What the provider carried out itself stands before them as a call with its result. Other items are passed over.
+at once. What the provider carried out itself stands before them as a call with its result. What it made of a longer history is user text
+that says nothing here. Other items are passed over.
 """
 
 import re
@@ -55,6 +56,7 @@ _INSTRUCTIONS = -1  # the place of the item that no list holds
 _OUTPUT_LIMIT = "max_output_tokens"
 _ROLES = {"assistant": Role.ASSISTANT, "system": Role.SYSTEM, "developer": Role.SYSTEM}
 _USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL  # looking one up costs as much as an item
+_COMPACTED = ("compaction", "compaction_summary", "context_compaction")  # in the place of a history, encrypted
 _TOOL_BRINGERS = (SEARCHED, "additional_tools")  # items that offer tools beside those of the body
 # Built-in tools by the word their type begins with, and what their calls are called here.
 _BUILT_IN = ("local_shell", "shell", "apply_patch", "computer", "tool_search", "web_search", "file_search", "code_interpreter")
@@ -201,10 +203,10 @@ def _answer(contents: list[bytes], calls: list[ToolCall], place: int) -> Item:
 
 
 def _hosted_items(item: WireItem, kind: str, place: int) -> list[Item]:
-    """A call that the provider carried out, with its result; nothing of any other item."""
+    """A call that the provider carried out, with its result; a summary of its; nothing of any other item."""
     hosted = hosted_call(item, kind)
     if hosted is None:
-        return []
+        return [Item(_USER, place=place, kind=kind)] if kind in _COMPACTED else []
     call, result = hosted
     made = [Item(_ASSISTANT, b"", (call,), place=place, kind=HOSTED)]
     return [*made, Item(_TOOL, result, (), None, present(item.error), place, HOSTED)] if result else made
@@ -274,7 +276,7 @@ def rewrite_request(request: Request, edits: Edits) -> bytes:
 
 
 def _insert(members: Fields, items: Sequence[Item], inserts: Iterable[Insert]) -> None:
-    """Appends each text to its item. A result that cannot hold any (a picture of a screen) hands it to the nearest item that can."""
+    """Appends each text to its item. What cannot hold any (a picture of a screen, a summary) hands it to the nearest item that can."""
     given = bytes(members.get("input", b""))
     elements = list_in(given)
     for insert in inserts:
@@ -284,7 +286,10 @@ def _insert(members: Fields, items: Sequence[Item], inserts: Iterable[Insert]) -
         elif not elements:
             members["input"] = Raw(append_text(given, insert.text))
         else:
-            _add(elements, [item, *reversed(items[: insert.item])] if item.role is Role.TOOL else [item], insert.text)
+            others = reversed(items[: insert.item]) if item.role is _TOOL else ()
+            if item.kind in _COMPACTED:
+                others = (other for other in reversed(items[: insert.item]) if other.role is _USER)
+            _add(elements, [item, *others], insert.text)
     if elements:
         members["input"] = Raw(list_of(elements))
 

@@ -166,6 +166,19 @@ def test_attachments_are_counted_wherever_they_stand() -> None:
     assert request({"role": "user", "content": [text]}).attachments == 0
 
 
+@pytest.mark.parametrize("kind", ["compaction", "compaction_summary", "context_compaction"])
+def test_what_the_provider_made_of_a_longer_history_stands_in_its_place(kind: str) -> None:
+    """As user text that says nothing. It stays as it is: what is added to it goes to what a person said before, never to an answer."""
+    summary, said = {"type": kind, "encrypted_content": "x"}, {"role": "assistant", "content": "It is 1."}
+    asked = request(USER, said, result("1"), summary)
+
+    assert [(item.role, item.content) for item in asked.items][-1] == (Role.USER, b"")
+    changed = edited(USER, said, result("1"), summary, edits=Edits(inserts=(Insert(3, "note"),)))
+    assert changed["input"] == [{"role": "user", "content": "go\n\nnote"}, said, result("1"), summary]
+    alone = body(summary)
+    assert json.loads(rewrite_request(parse_request(alone), Edits(inserts=(Insert(0, "note"),)))) == json.loads(alone)
+
+
 def test_a_conversation_names_the_session_by_its_id() -> None:
     """As text or as an object."""
     assert request(conversation={"id": "conv_1"}).hints == request(conversation="conv_1").hints == {"conversation": "conv_1"}

@@ -77,3 +77,22 @@ async def test_what_a_person_asks_after_it_is_another_run(dialect: str) -> None:
         history = answered(dialect, history, merged=False) + ([OTHER] if number == 3 else [])
 
     assert actions == ["allow", "allow", "allow", "nudge", "allow", "allow"]
+
+
+async def test_a_history_that_the_provider_compacted_goes_on() -> None:
+    """As Codex asks for it: what a person said stays, all else is one encrypted item. The nudge is gone with it, and given once more."""
+
+    def made(number: int) -> list[Any]:
+        call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": "ls", "arguments": "{}"}
+        return [call, {"type": "function_call_output", "call_id": f"call_{number}", "output": "a.txt"}]
+
+    answers = [{"id": f"resp_{at}", "object": "response", "status": "completed", "output": made(at)[:1]} for at in range(9)]
+    proxy = Proxy(*(ScriptedResponse(json.dumps(whole).encode()) for whole in answers), policy=Policy(on_stop=OnStop.MESSAGE))
+    history: list[Any] = [TASK]
+    actions = []
+    for number in range(6):
+        turn = await proxy.ask(body("responses", history), "/v1/responses", session_id="s", user_agent="codex_cli_rs/0.171.0")
+        actions.append(turn.lastcall["action"])
+        history = [TASK, {"type": "compaction", "encrypted_content": "x"}] if number == 3 else [*history, *made(number)]
+
+    assert actions == ["allow", "allow", "allow", "nudge", "nudge", "stop"]
