@@ -14,7 +14,7 @@ from proxy.effects import Offer
 from proxy.fingerprint import Fingerprints
 from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, text_of
-from proxy.pardon import NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
+from proxy.pardon import NO_RUN, NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
 from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, name_at, newest_stop
 from proxy.steps import join, kept_step
 from proxy.trail import (
@@ -72,9 +72,9 @@ class Place(msgspec.Struct, gc=False):
         """A place in no record, until one has been loaded."""
         return cls(Lane(0, 0, 0, 0.0), 0, _NO_TRAIL, False, [])
 
-    def nudges(self) -> list[Nudge]:
-        """The nudges for loops given in this run."""
-        return [nudge for nudge in self.lane.nudges if nudge.run == self.run and nudge.budget is None]
+    def nudges(self, *, earlier: bool = False) -> list[Nudge]:
+        """The nudges for loops given in this run; with those of earlier runs, but for what was forgiven."""
+        return [n for n in self.lane.nudges if n.budget is None and (n.run == self.run or (earlier and n.run != NO_RUN))]
 
 
 def absorb(record: Record, request: Request, history: History, prints: Fingerprints, asker: Asker, *, whole: bool) -> Place:

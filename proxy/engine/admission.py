@@ -156,7 +156,7 @@ def _act_on(findings: Sequence[Finding], plan: Admission, case: Case) -> None:
         plan.stop_for(stopping, made=True)
         plan.seen = (FindingSeen(stopping.reason, Action.STOP),)
         return
-    told = given if policy.scope is Scope.RUN else [nudge for nudge in place.lane.nudges if nudge.budget is None]
+    told = given if policy.scope is Scope.RUN else place.nudges(earlier=True)
     new = again or next((f for f in open_to if f.nudges and not any(_is_loop_of(n, f) for n in told)), None)
     if new is None or (again is None and len(given) >= policy.nudge.max_per_run):
         return
