@@ -173,13 +173,15 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
             fork = _fork(record, lane, depth)
             fork.main, lane.main = lane.main, False  # the person is here now
             return fork
-        grown = not answers and lane.nodes and len(history.users) > lane.opening
-        if not grown:
+        another = not answers and lane.nodes and _opening(request, history, prints) != lane.opening  # a summary stands there now
+        if not another:
             return lane
     head = head_of(request, prints)
     named = [lane for lane in record.lanes if lane.name == asker.lane]
     found = _after_compaction(record, named, answers, history, head, asker)
-    return found or _new_lane(record, history, head, asker, works=_works(request, asker))
+    lane = found or _new_lane(record, history, head, asker, works=_works(request, asker))
+    lane.opening = _opening(request, history, prints)
+    return lane
 
 
 def _closeness(related: tuple[Lane, int, _Relation], seed: int) -> tuple[bool, int, int, bool, float]:
@@ -225,11 +227,16 @@ def _rewound(lane: Lane, request: Request, history: History, prints: Fingerprint
     return last.mark not in {*lane.texts, *lane.older} and from_person(text_of(request.items[last.item].content))
 
 
+def _opening(request: Request, history: History, prints: Fingerprints) -> int:
+    """The identity of the user text that stands last before the first answer; 0 where that is the first of all."""
+    texts = [user for user in history.users if user.before == 0]
+    return user_mark(request.items[texts[-1].item], prints) if len(texts) > 1 else 0
+
+
 def _new_lane(record: Record, history: History, head: int, asker: Asker, *, works: bool) -> Lane:
     """works: it may be the session's main line, which a title or a probe, often asked for first, and a sub-agent are not."""
-    opening = sum(1 for user in history.users if user.before == 0)
     main = works and not asker.sent_by and not any(other.main for other in record.lanes)
-    lane = Lane(asker.lane, head, history.seed, asker.began, opening=opening, main=main, knows=newest_stop(record))
+    lane = Lane(asker.lane, head, history.seed, asker.began, main=main, knows=newest_stop(record))
     record.lanes.append(lane)
     return lane
 

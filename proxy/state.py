@@ -106,8 +106,9 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     offset: messages of the history before the first node. nodes: the newest messages with calls kept. before: nodes of this run from before
     compactions. run: index of the message the current run begins at. starts: user texts that began a run after an interruption.
     texts: user texts that followed answers. tail: user texts at the end of a request that was stopped or cut (then `cut`).
-    open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds. opening: user
-    items before the first answer. older: `texts` from before a compaction. main: the session's first line of work.
+    open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds.
+    opening: mark of the user text that stands last before the first answer, 0 where that is the first. older: `texts` from before a
+    compaction. main: the session's first line of work.
     shortened: answers that were cut at the output limit. rested: how many messages there were when it was last taken up after a while.
     reset, allowed: what of `Pardon` it knows. since: the message from which it counts. excused: calls that an operator allowed.
     refused: the history that was last answered with an error, and how often; [] once another answer was given.
@@ -133,7 +134,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     nudges: list[Nudge] = []
     stop: Stop | None = None
     pruned: list[int] = []
-    opening: int = 1
+    opening: int = 0
     older: list[int] = []
     main: bool = False
     shortened: list[int] = []

@@ -57,6 +57,18 @@ def test_a_summary_may_keep_the_first_prompt(session: Recorded) -> None:
     assert shown(session.ask(GO, SUMMARY)) == ["a1", "|"]
 
 
+def test_a_second_summary_may_keep_the_first_prompt_too(session: Recorded) -> None:
+    """As Codex has it: there are as many texts as before, and another stands last. The same ones are the request sent again."""
+    session.live(GO, a("1"))
+    session.ask(GO, SUMMARY)
+    session.ask(GO, SUMMARY, b("2"))
+    assert shown(session.ask(GO, user("Second summary."))) == ["a1", "|b2", "|"]
+    assert shown(session.ask(GO, user("Second summary."), a("1", id="n"))) == ["a1", "|b2", "|a1"]
+    assert len(session.record.lanes) == 3
+    session.ask(GO, user("Second summary."), retry=True)
+    assert len(session.record.lanes) == 3
+
+
 def test_texts_that_the_summary_keeps_are_no_new_texts(session: Recorded) -> None:
     """A client repeats what its user had said, after an answer of its own making."""
     session.live(GO, said("ok"), user("do b"), b("1"), b("1"))
