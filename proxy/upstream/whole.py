@@ -11,7 +11,7 @@ import math
 import ssl
 from collections.abc import Awaitable
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -130,11 +130,24 @@ class Line(ResponseHandler):
         self.awaits = False  # an answer of which nothing has come
         self._until = math.inf
         self._overdue: asyncio.TimerHandle | None = None
+        self._first: asyncio.Future[Whole | None] | None = None
 
-    def expect(self, until: float) -> None:
-        """An answer is to come next. until: when its header must be there, on the loop's clock; looked at only where that takes long."""
+    def expect(self, until: float) -> "asyncio.Future[Whole | None]":
+        """An answer is to come next: all of it, or None as soon as there is something to `read`, be it a failure.
+
+        until: when its header must be there, on the loop's clock; looked at only where that takes long.
+        """
         self.awaits = True
         self._until = until
+        self._first = first = self._loop.create_future()
+        if self.exception() is not None:  # it has failed since it was taken
+            self._begins(None)
+        return first
+
+    def _begins(self, whole: Whole | None) -> None:
+        first, self._first = self._first, None
+        if first is not None and not first.done():
+            first.set_result(whole)
 
     def watch(self) -> None:
         """It takes long: in more than one step."""
@@ -151,8 +164,9 @@ class Line(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         if self.awaits:
             self.awaits = False
-            if not self.writing_paused and (whole := self._forms.taken_apart(data)) is not None:
-                self.feed_data(cast(Any, whole))
+            whole = None if self.writing_paused else self._forms.taken_apart(data)
+            self._begins(whole)
+            if whole is not None:
                 return
             self.set_response_params(
                 read_until_eof=True,
@@ -166,6 +180,10 @@ class Line(ResponseHandler):
                 self.watch()
             return
         _parsed(self, data)
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
+        super().set_exception(exc, *([] if exc_cause is None else [exc_cause]))
+        self._begins(None)
 
     def fall_silent(self) -> None:
         """Nothing has come for as long as is allowed. What has begun to come is watched by aiohttp."""
@@ -274,21 +292,21 @@ class Way:
             transport = line.transport
             if transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
-            line.expect(loop.time() + self._patience)
+            first = line.expect(loop.time() + self._patience)
             transport.write(data)
             if line.writing_paused:
                 line.watch()
                 leaving = asyncio.create_task(self._leave(line))
             else:
                 self._silent.begin(line, loop)
-            answer: Whole | tuple[RawResponseMessage, aiohttp.StreamReader] = await line.read()
-            if isinstance(answer, Whole):
+            whole = await first
+            if whole is not None:
                 if connection is None and leaving is None:
                     self._pool.give_back(line)
                 else:
                     _end(connection or self._held(line), leaving)
-                return answer
-            message, content = answer
+                return whole
+            message, content = await line.read()
             while 100 <= message.code < 200 and message.code != 101:
                 line.watch()
                 message, content = await line.read()

@@ -12,6 +12,7 @@ from aiohttp.connector import BaseConnector
 
 from proxy.errors import UpstreamCut, UpstreamFailed
 from proxy.upstream import Target
+from proxy.upstream.arrived import Forms
 from proxy.upstream.http import Upstream
 from proxy.upstream.whole import Answer, Line, Pool
 from tests.scripted import CHUNKED, OK, Seen, post, read_request, reset, script, serving, upstream_at
@@ -34,7 +35,7 @@ def test_what_is_used_beyond_the_documented_interface_is_there() -> None:
     used = (
         "_parser",
         "data_received",
-        "feed_data",
+        "exception",
         "is_connected",
         "read",
         "read_timeout",
@@ -148,6 +149,22 @@ async def test_an_answer_may_come_before_the_request_has_left(before: int) -> No
 
 
 @pytest.mark.usefixtures("large_as_well")
+async def test_a_connection_that_fails_is_told_to_whoever_waits() -> None:
+    """Whenever it does: before an answer is expected, while it is, and beside one that was given up."""
+    loop = asyncio.get_running_loop()
+    before, meanwhile, given_up = (Line(loop, Forms(), 1.0, 8190) for _ in range(3))
+    before.set_exception(ConnectionError())
+    told = [line.expect(0.0) for line in (before, meanwhile, given_up)]
+    told[2].cancel()
+    for line in (meanwhile, given_up):
+        line.set_exception(ConnectionError(), OSError())
+
+    assert [await one for one in told[:2]] == [None, None]
+    for line in (before, meanwhile, given_up):
+        with pytest.raises(ConnectionError):
+            await line.read()
+
+
 async def test_silence_begins_when_the_request_has_left() -> None:
     """A server that takes its time to read a body has as much again for its answer."""
 
