@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="What a request costs in Lastcall.")
     kinds = ("requests", "engine", "sessions", "sizing")
     parser.add_argument("what", nargs="?", choices=kinds, default="requests", help="default: requests")
-    parser.add_argument("--quick", action="store_true", help="half a minute instead of 4 minutes, and figures to match")
+    parser.add_argument("--quick", action="store_true", help="half a minute instead of three, and figures to match")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--case", default="", help="only cases whose name contains this, as in --case '56 KB, growing'")
     parser.add_argument("--peer", choices=peers.PEERS, action="append", default=[], help="another proxy beside; installed into build/peers")

@@ -1,11 +1,14 @@
 """The load: conversations sent over blocking sockets, one thread and one connection each, the next request after the last answer.
 
+Or not before it is due: see `Pace`.
+
 So little code that at concurrency 1 it adds next to nothing, and none that the servers under test share.
 """
 
 import itertools
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,20 +116,60 @@ class Connection:
         self._socket.close()
 
 
-def converse(port: int, conversations: Sequence[Conversation], connections: int, seconds: float) -> list[list[Reply]]:
-    """The conversations, spread over that many connections; none is begun once the seconds are over."""
+class Pace:
+    """So many requests a second, of all connections together: each is due an interval after the one before, and none goes out before.
+
+    A request that is due while every connection waits for an answer goes out late; those after it are due no later for that.
+    """
+
+    def __init__(self, rate: float, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._interval = 1 / rate
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._start: float | None = None
+        self._numbers = itertools.count()
+        self._late: list[float] = []
+
+    def wait(self) -> None:
+        """Until the next request is due; the first is at once."""
+        with self._lock:
+            self._start = self._clock() if self._start is None else self._start
+            due = self._start + next(self._numbers) * self._interval
+        while (early := due - self._clock()) > 0:
+            self._sleep(early)
+        self._late.append(-early)
+
+    @property
+    def kept(self) -> bool:
+        """Whether three in four went out in time, at most an interval late. Behind a server that cannot keep up soon none does."""
+        return sum(late > self._interval for late in self._late) <= len(self._late) / 4
+
+
+def at_once() -> None:
+    """The pace of those who go as fast as they can."""
+
+
+def converse(
+    port: int, conversations: Sequence[Conversation], connections: int, seconds: float, wait: Callable[[], object] = at_once
+) -> list[list[Reply]]:
+    """The conversations, spread over that many connections; none is begun once the seconds are over. wait: called before each request."""
     until = time.monotonic() + seconds
     waiting = iter(conversations)  # next() on a list iterator is atomic
     with ThreadPoolExecutor(connections) as pool:
-        workers = [pool.submit(_work, port, waiting, lambda: time.monotonic() < until) for _ in range(connections)]
+        workers = [pool.submit(_work, port, waiting, lambda: time.monotonic() < until, wait) for _ in range(connections)]
         return [replies for worker in workers for replies in worker.result()]
 
 
-def _work(port: int, waiting: Iterator[Conversation], goes_on: Callable[[], bool]) -> list[list[Reply]]:
+def _work(port: int, waiting: Iterator[Conversation], goes_on: Callable[[], bool], wait: Callable[[], object]) -> list[list[Reply]]:
     connection, done = Connection(port), list[list[Reply]]()
     try:
         while goes_on() and (conversation := next(waiting, None)) is not None:
-            done.append([connection.send(request) for request in conversation.requests()])
+            replies = list[Reply]()
+            for request in conversation.requests():
+                wait()
+                replies.append(connection.send(request))
+            done.append(replies)
     finally:
         connection.close()
     return done

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bench.dialects import CHAT, MESSAGES, RESPONSES, Dialect
-from bench.load import Conversation, Reply, Unexpected, converse
+from bench.load import Conversation, Pace, Reply, Unexpected, at_once, converse
 from bench.servers import Server
 from bench.transcripts import LARGE, MEDIUM, SMALL, Shape, Transcript
 
 GROWTH = 8  # requests of a growing conversation, each a turn longer than the one before
 CONCURRENCY = 8
+RATE = 500.0  # a second: no server is near its limit
+TRIES = 3  # to keep that pace: a neighbour may have been in the way
 
 
 class Traffic(StrEnum):
@@ -31,13 +33,18 @@ class Traffic(StrEnum):
 
 @dataclass(frozen=True)
 class Case:
-    """One kind of request. requests: how many a round sends at `CONCURRENCY`, and how many one by one."""
+    """One kind of request.
+
+    requests: how many a round sends at `CONCURRENCY` as fast as it can; and how many at the same rate for all, and again one by one.
+    rate: that one, a second; None for streams, which have a pace of their own.
+    """
 
     shape: Shape
     traffic: Traffic
     requests: tuple[int, int]
     dialect: Dialect = CHAT
     stream: bool = False
+    rate: float | None = RATE
 
     @property
     def name(self) -> str:
@@ -48,20 +55,25 @@ class Case:
 CASES = (
     Case(SMALL, Traffic.NAMED, (512, 256)),
     Case(MEDIUM, Traffic.NAMED, (512, 256)),
-    Case(MEDIUM, Traffic.NAMED, (256, 128), RESPONSES),
-    Case(MEDIUM, Traffic.NAMED, (256, 128), MESSAGES),
-    Case(MEDIUM, Traffic.DERIVED, (256, 128)),
-    Case(MEDIUM, Traffic.FRESH, (256, 128)),
-    Case(LARGE, Traffic.NAMED, (128, 64)),
-    Case(SMALL, Traffic.NAMED, (64, 8), stream=True),
+    Case(MEDIUM, Traffic.NAMED, (256, 256), RESPONSES),
+    Case(MEDIUM, Traffic.NAMED, (256, 256), MESSAGES),
+    Case(MEDIUM, Traffic.DERIVED, (256, 256)),
+    Case(MEDIUM, Traffic.FRESH, (256, 256)),
+    Case(LARGE, Traffic.NAMED, (128, 64), rate=100.0),
+    Case(SMALL, Traffic.NAMED, (64, 8), stream=True, rate=None),
 )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One case on one server in one round. cpu: seconds of processor time a request. first_byte, whole, delays: seconds, sorted."""
+    """One case on one server in one round. first_byte, whole, delays: seconds, sorted.
+
+    cpu: seconds of processor time a request, as fast as it can. paced_cpu: the same at `rate` requests a second, if that pace was kept.
+    """
 
     cpu: float
+    rate: float | None
+    paced_cpu: float | None
     first_byte: Sequence[float]
     whole: Sequence[float]
     delays: Sequence[float]
@@ -90,7 +102,10 @@ def run(servers: Sequence[Server], cases: Sequence[Case], effort: Effort, told: 
         for case in cases:
             told(f"round {number + 1}/{effort.rounds}: {case.name}")
             for server in servers:
-                samples.setdefault((case.name, server.name), []).append(_sample(server, case, effort))
+                sample = _sample(server, case, effort)
+                samples.setdefault((case.name, server.name), []).append(sample)
+                if sample.rate is not None and sample.paced_cpu is None:
+                    told(f"{server.name} did not keep pace with {sample.rate:,.0f} requests a second")
     return samples
 
 
@@ -98,23 +113,41 @@ def _sample(server: Server, case: Case, effort: Effort) -> Sample:
     many, few = (max(GROWTH, round(requests * effort.share)) for requests in case.requests)
     seconds, replies = _measured(server, case, many, CONCURRENCY, effort.seconds)
     cpu = seconds / len(replies)
+    paced_cpu = None if case.rate is None else _paced_cpu(server, case, few, case.rate, effort.seconds)
     _, replies = _measured(server, case, few, 1, effort.seconds)
     return Sample(
         cpu,
+        case.rate,
+        paced_cpu,
         sorted(reply.first_byte for reply in replies),
         sorted(reply.whole for reply in replies),
         sorted(delay for reply in replies for delay in reply.delays),
     )
 
 
-def _measured(server: Server, case: Case, requests: int, connections: int, seconds: float) -> tuple[float, list[Reply]]:
-    """Processor seconds and replies of that many requests. The requests that open the conversations come before and do not count."""
+def _paced_cpu(server: Server, case: Case, requests: int, rate: float, seconds: float) -> float | None:
+    """Processor seconds a request, at that many a second; None if the pace was never kept."""
+    for _ in range(TRIES):
+        pace = Pace(rate)
+        spent, replies = _measured(server, case, requests, CONCURRENCY, seconds, wait=pace.wait)
+        if pace.kept:
+            return spent / len(replies)
+    return None
+
+
+def _measured(
+    server: Server, case: Case, requests: int, connections: int, seconds: float, *, wait: Callable[[], object] = at_once
+) -> tuple[float, list[Reply]]:
+    """Processor seconds and replies of that many requests. The requests that open the conversations come before and do not count.
+
+    wait: called before each that counts.
+    """
     opening, going_on = _conversations(case, requests)
     opened = converse(server.port, opening, connections, seconds)
     before = server.cpu_seconds()
     if case.traffic is not Traffic.FRESH:
         going_on = going_on[: len(opened)]
-    done = converse(server.port, going_on, connections, seconds)
+    done = converse(server.port, going_on, connections, seconds, wait)
     spent = server.cpu_seconds() - before
     if case.traffic is not Traffic.FRESH:
         _check_sessions(done)
@@ -157,12 +190,19 @@ class Spread:
     def of(cls, values: Sequence[float]) -> "Spread":
         return cls(statistics.median(values), min(values), max(values))
 
+    @classmethod
+    def of_all(cls, values: Sequence[float | None]) -> "Spread | None":
+        """None if one is missing: what is left may be another case."""
+        there = [value for value in values if value is not None]
+        return cls.of(there) if len(there) == len(values) else None
+
 
 @dataclass(frozen=True)
 class Row:
     """One server in one case. Times in seconds; None where there is nothing to compare with or no stream.
 
-    ratio: processor time in terms of the bare passthrough. added_*: latency beyond that of the bare passthrough, one request at a time:
+    cpu: as fast as it can. paced_cpu: at `rate` requests a second; None too if that pace was not kept in every round.
+    ratio, paced_ratio: these in terms of the bare passthrough. added_*: latency beyond that of the bare passthrough, one request at a time:
     of the whole answer, of a stream's first byte, and of each of its chunks on the way from the upstream.
     """
 
@@ -170,6 +210,9 @@ class Row:
     server: str
     cpu: Spread
     ratio: Spread | None
+    rate: float | None
+    paced_cpu: Spread | None
+    paced_ratio: Spread | None
     p50: Spread
     added_p50: Spread | None
     added_p99: Spread | None
@@ -196,6 +239,9 @@ def rows(samples: Samples, base: str) -> Iterator[Row]:
             server,
             cpu=Spread.of([sample.cpu for sample in mine]),
             ratio=Spread.of([own.cpu / bare.cpu for own, bare in pairs]) if compared else None,
+            rate=mine[0].rate,
+            paced_cpu=Spread.of_all([sample.paced_cpu for sample in mine]),
+            paced_ratio=Spread.of_all([_ratio(own.paced_cpu, bare.paced_cpu) for own, bare in pairs]) if compared else None,
             p50=Spread.of([percentile(sample.whole, 50) for sample in mine]),
             added_p50=added(_whole, 50, when=compared and not streamed, pairs=pairs),
             added_p99=added(_whole, 99, when=compared and not streamed, pairs=pairs),
@@ -203,6 +249,10 @@ def rows(samples: Samples, base: str) -> Iterator[Row]:
             added_chunk_p50=added(_delays, 50, when=streamed, pairs=pairs),
             added_chunk_p99=added(_delays, 99, when=streamed, pairs=pairs),
         )
+
+
+def _ratio(own: float | None, bare: float | None) -> float | None:
+    return None if own is None or bare is None else own / bare
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
