@@ -28,7 +28,11 @@ _log = logging.getLogger("uvicorn.error")
 
 
 class GatheringTransport:
-    """A transport that gathers the writes of one turn of the loop; in all else the one it is made around."""
+    """A transport that gathers the writes of one turn of the loop; in all else the one it is made around.
+
+    Those of all connections leave one after the other at its end, which takes the system less time than each by itself: whoever is waiting
+    for several of them is woken once.
+    """
 
     __slots__ = ("_held", "_loop", "_size", "_transport", "is_closing")
 
@@ -46,14 +50,6 @@ class GatheringTransport:
         self._size += len(data)
         if self._size > _HELD_BYTES:
             self.flush()
-
-    def write_last(self, data: bytes) -> None:
-        """Writes what nothing follows in this turn, so that there is no use in holding it."""
-        if self._held:
-            self._held.append(data)
-            self.flush()
-        elif not self.is_closing():
-            self._transport.write(data)
 
     def flush(self) -> None:
         """Hands on what is held; a connection lost meanwhile takes it with it."""
@@ -247,7 +243,7 @@ class Cycle:
         self.response_complete = True
         if self._notice is not None:
             self._notice.set()
-        self._transport.write_last(data)
+        self._transport.write(data)
         if not self.keep_alive:
             self._transport.close()
         self._on_response()

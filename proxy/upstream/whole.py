@@ -25,6 +25,7 @@ from proxy.waits import Waits
 
 FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _STALE_WITHIN = 2.0
+_TOGETHER = 64 * 1024  # bytes that a transport takes without asking to wait
 
 
 class Answer:
@@ -143,6 +144,11 @@ class Line(ResponseHandler):
         if self.exception() is not None:  # it has failed since it was taken
             self._begins(None)
         return first
+
+    def leave(self, data: bytes) -> None:
+        """Writes a request, if nobody has given it up."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
 
     def _begins(self, whole: Whole | None) -> None:
         first, self._first = self._first, None
@@ -293,12 +299,7 @@ class Way:
             if transport is None or transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
             first = line.expect(loop.time() + self._patience)
-            transport.write(data)
-            if line.writing_paused:
-                line.watch()
-                leaving = asyncio.create_task(self._leave(line))
-            else:
-                self._silent.begin(line, loop)
+            leaving = self._write(line, transport, data, loop)
             whole = await first
             if whole is not None:
                 if connection is None and leaving is None:
@@ -326,6 +327,18 @@ class Way:
         begun = Answer(message, content, connection or self._held(line), leaving)
         check(begun)
         return begun
+
+    def _write(self, line: Line, transport: asyncio.Transport, data: bytes, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None] | None":
+        """Sends a request on its way. What waits until it has left, where that takes longer."""
+        if len(data) <= _TOGETHER:  # it is not held up
+            loop.call_soon(line.leave, data)  # with the others of this turn, for the reason that `GatheringTransport` gives
+        else:
+            transport.write(data)
+            if line.writing_paused:
+                line.watch()
+                return asyncio.create_task(self._leave(line))
+        self._silent.begin(line, loop)
+        return None
 
     def _held(self, line: Line) -> Connection:
         return self._pool.held(line, self._place.connection_key)

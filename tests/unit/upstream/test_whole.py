@@ -165,6 +165,19 @@ async def test_a_connection_that_fails_is_told_to_whoever_waits() -> None:
             await line.read()
 
 
+async def test_a_request_that_is_given_up_within_its_turn_is_not_sent() -> None:
+    """Its connection is closed by then, or lost."""
+    line, transport = Line(asyncio.get_running_loop(), Forms(), 1.0, 8190), Mock()
+    line.leave(b"before there was a connection")
+    line.connection_made(transport)
+    transport.is_closing.return_value = True
+    line.leave(b"given up")
+    transport.is_closing.return_value = False
+    line.leave(b"sent")
+
+    transport.write.assert_called_once_with(b"sent")
+
+
 async def test_silence_begins_when_the_request_has_left() -> None:
     """A server that takes its time to read a body has as much again for its answer."""
 
