@@ -6,7 +6,7 @@ looks at each field of a response some six times, and makes objects that few req
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -51,6 +51,14 @@ class GatheringTransport:
         if self._size > _HELD_BYTES:
             self.flush()
 
+    def write_last(self, data: bytes) -> None:
+        """Writes at once what nothing follows in this turn, and what is held."""
+        if self._held:
+            self._held.append(data)
+            self.flush()
+        elif not self.is_closing():
+            self._transport.write(data)
+
     def flush(self) -> None:
         """Hands on what is held; a connection lost meanwhile takes it with it."""
         held, self._held, self._size = self._held, [], 0
@@ -83,6 +91,7 @@ class Cycle:
     _news = False  # whether there is anything to receive
     _notice: asyncio.Event | None = None  # for whoever had to wait for some
     _bidden = False  # whether the client was told, if it wants to be, to go on
+    _tasks: Collection[asyncio.Task[None]] = ()  # those under way, its own among them
     _left: int | None = 0  # bytes of the response's body to come, None where they come in chunks
 
     def __init__(self, scope: Scope, transport: GatheringTransport, flow: FlowControl, on_response: Callable[[], None]) -> None:
@@ -97,6 +106,7 @@ class Cycle:
     def begin(self, app: App, scope: Scope, tasks: set[asyncio.Task[None]], loop: asyncio.AbstractEventLoop) -> None:
         """Has the application answer, in a task. tasks: those under way, of which it is one until its end."""
         self.task = task = loop.create_task(self._run(app, scope, tasks))
+        self._tasks = tasks
         tasks.add(task)
 
     async def _run(self, app: App, scope: Scope, tasks: set[asyncio.Task[None]]) -> None:
@@ -243,7 +253,10 @@ class Cycle:
         self.response_complete = True
         if self._notice is not None:
             self._notice.set()
-        self._transport.write(data)
+        if len(self._tasks) > 1:  # others may have something to write in this turn
+            self._transport.write(data)
+        else:
+            self._transport.write_last(data)
         if not self.keep_alive:
             self._transport.close()
         self._on_response()

@@ -218,6 +218,11 @@ class Pool(aiohttp.TCPConnector):
             line.close()
         return None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether several requests are under way."""
+        return len(self._acquired) > 1
+
     def held(self, line: Line, key: ConnectionKey) -> Connection:
         """One that was taken, as aiohttp has it: given back by what becomes of that."""
         return Connection(self, key, line, self._loop)
@@ -330,7 +335,7 @@ class Way:
 
     def _write(self, line: Line, transport: asyncio.Transport, data: bytes, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None] | None":
         """Sends a request on its way. What waits until it has left, where that takes longer."""
-        if len(data) <= _TOGETHER:  # it is not held up
+        if len(data) <= _TOGETHER and self._pool.is_busy:  # which is not held up
             loop.call_soon(line.leave, data)  # with the others of this turn, for the reason that `GatheringTransport` gives
         else:
             transport.write(data)

@@ -69,6 +69,41 @@ async def test_what_is_held_when_the_connection_is_lost_is_let_go() -> None:
     assert transport.written == []
 
 
+async def test_the_last_is_not_held() -> None:
+    """It goes out at once, and with it what was held; nothing does on a connection that is closed."""
+    transport = Transport()
+    gathered = gathering(transport)
+    gathered.write(b"a")
+    gathered.write_last(b"b")
+    gathered.write_last(b"c")
+    transport.closed = True
+    gathered.write_last(b"d")
+
+    assert transport.written == [b"ab", b"c"]
+    await asyncio.sleep(0)
+    assert transport.written == [b"ab", b"c"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_an_answer_waits_for_the_end_of_the_turn_where_others_are_under_way(others: int) -> None:
+    """Alone it has nobody to leave together with."""
+    cycle, transport, _ = cycle_of()
+    seen: list[list[bytes]] = []
+
+    async def answers(_: Scope, __: Receive, ___: Send) -> None:
+        assert cycle.whole(200, WHOLE, b"four")
+        seen.append([*transport.written])
+
+    tasks = {asyncio.create_task(asyncio.sleep(0.01)) for _ in range(others)}
+    cycle.begin(answers, {}, tasks, asyncio.get_running_loop())
+    await cycle.task
+    await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+
+    assert len(seen[0]) == 1 - others
+    assert len(transport.written) == 1
+
+
 async def test_what_several_connections_write_leaves_at_the_end_of_the_turn() -> None:
     """A connection that is closed before takes what it holds with it at once."""
     transports = [Transport() for _ in range(3)]
@@ -161,12 +196,11 @@ async def test_a_client_that_is_slow_holds_the_response_up() -> None:
 @pytest.mark.parametrize("status", [200, 204, 304, 599])
 @pytest.mark.parametrize("data", [b"four", b""])
 async def test_a_whole_response_is_the_same_at_once(data: bytes, status: int, method: str, keep_alive: bool) -> None:
-    """As in two messages, and it leaves when the loop's turn is over."""
+    """As in two messages, and it leaves before the loop's turn is over."""
     fields = [*PLAIN, (b"content-length", b"%d" % len(data))]
     expected = await outcome(*uvicorns(method, keep_alive=keep_alive), [start(status, fields), body(data)])
     cycle, transport, _ = cycle_of(method, keep_alive=keep_alive)
     assert cycle.whole(status, fields, data)
-    await asyncio.sleep(0)
 
     assert (transport.data, transport.closed) == (expected[1], expected[4])
     assert await outcome(cycle, transport, []) == expected
