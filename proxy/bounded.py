@@ -5,7 +5,7 @@ from typing import TypeVar
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_PART = 64  # of the entries leaves together
+_PART = 64  # one entry in so many leaves together
 
 
 class Bounded(dict[_Key, _Value]):
