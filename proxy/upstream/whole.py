@@ -146,9 +146,13 @@ class Line(ResponseHandler):
         return first
 
     def leave(self, data: bytes) -> None:
-        """Writes a request, if nobody has given it up."""
-        if self.transport is not None and not self.transport.is_closing():
+        """Writes a request, if nobody has given it up. What answers before it is asked is done with."""
+        if self.transport is None or self.transport.is_closing():
+            return
+        if self.awaits:
             self.transport.write(data)
+        else:  # the answer to this would be taken for that of the next request
+            self.transport.close()
 
     def _begins(self, whole: Whole | None) -> None:
         first, self._first = self._first, None

@@ -170,12 +170,28 @@ async def test_a_request_that_is_given_up_within_its_turn_is_not_sent() -> None:
     line, transport = Line(asyncio.get_running_loop(), Forms(), 1.0, 8190), Mock()
     line.leave(b"before there was a connection")
     line.connection_made(transport)
+    line.expect(0.0)
     transport.is_closing.return_value = True
     line.leave(b"given up")
     transport.is_closing.return_value = False
     line.leave(b"sent")
 
     transport.write.assert_called_once_with(b"sent")
+    transport.close.assert_not_called()
+
+
+async def test_what_answers_before_it_is_asked_is_not_asked_any_more() -> None:
+    """The answer to a request that left afterwards would be that of the next one."""
+    line, transport = Line(asyncio.get_running_loop(), Forms(), 1.0, 8190), Mock()
+    transport.is_closing.return_value = False
+    line.connection_made(transport)
+    told = line.expect(0.0)
+    line.data_received(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    line.leave(b"too late")
+
+    assert told.done()
+    transport.write.assert_not_called()
+    transport.close.assert_called_once()
 
 
 async def test_silence_begins_when_the_request_has_left() -> None:
