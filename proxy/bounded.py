@@ -1,5 +1,6 @@
 """Dictionaries that stay small: what a process remembers only in order not to find it out again."""
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import TypeVar
 
@@ -20,8 +21,15 @@ class Bounded(dict[_Key, _Value]):
     def keep(self, key: _Key, value: _Value) -> _Value:
         """Remembers a value, and returns it."""
         if len(self) >= self._most and key not in self:
-            # Several at once: to find the first entry a dictionary passes the places of all that were deleted before it.
-            for oldest in list(islice(self, self._most // _PART + 1)):
+            for oldest in leaving(self, self._most):
                 del self[oldest]
         self[key] = value
         return value
+
+
+def leaving(keys: Iterable[_Key], most: int) -> list[_Key]:
+    """Which keys of a dictionary, the oldest first, make room where there may be so many.
+
+    Several at once: to find its first entry a dictionary passes the places of all that were deleted before it.
+    """
+    return list(islice(keys, most // _PART + 1))

@@ -1,8 +1,8 @@
 """By what a session is found that its client does not name: the answers that a history carries, and passages of them."""
 
 from collections.abc import Sequence
-from itertools import islice
 
+from proxy.bounded import leaving
 from proxy.engine import Case
 from proxy.identity import Keys, is_random, passages
 from proxy.models import Choice, Role, text_of
@@ -94,7 +94,7 @@ class Linked:
         for link in links:
             self._stored[link] = session, now + self._lasts
         if len(self._newest) > _MOST_STORED:
-            for oldest in list(islice(self._newest, _MOST_STORED // 64 + 1)):  # several at once, as in `Bounded`
+            for oldest in leaving(self._newest, _MOST_STORED):
                 self._forget(oldest)
 
     def _forget(self, session: bytes) -> None:

@@ -268,7 +268,7 @@ class MemoryStore:
         return True
 
     def _forget(self, now: float) -> None:
-        """Settlements that are too old to be sent again, many at once for the reason that `Bounded` gives."""
+        """Settlements that are too old to be sent again, many at once for the reason that `leaving` gives."""
         self._forget_at = now + _FORGET_SECONDS
         for mark in list(takewhile(lambda mark: self._settled[mark] <= now, self._settled)):
             del self._settled[mark]
