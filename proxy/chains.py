@@ -11,7 +11,7 @@ import msgspec
 
 from proxy.fingerprint import Fingerprints
 from proxy.models import Answer, Choice, Owed, Request, Role, ToolCall
-from proxy.state import Kept, Lane, Record, name_at, name_index
+from proxy.state import Kept, Lane, Record, name_at, name_index, place_at
 from proxy.trail import Earlier, History, Past, answer_identity, id_mark
 
 _MOST_CALLS = 32  # of one answer
@@ -54,7 +54,7 @@ def recall(record: Record, request: Request, prints: Fingerprints) -> Past | Non
         return _past(record, kept)
     mark = place_mark(request.goes_on_from, prints)
     for lane in _newest_first(record):
-        last = max((index for index, node in enumerate(lane.nodes) if node.place == mark), default=-1)
+        last = max((index for index, (place, _) in enumerate(lane.places) if place == mark), default=-1)
         if last >= 0:
             return Past(tuple(_messages(record, lane, last + 1)), lane.seed)
     return None
@@ -95,24 +95,19 @@ def _before(record: Record, kept: Kept) -> list[Earlier]:
     """The messages before a kept answer, from the lane that went there."""
     for lane in _newest_first(record):
         index = kept.depth - lane.offset
-        if lane.seed == kept.seed and 0 <= index <= len(lane.nodes) and (index == 0 or lane.nodes[index - 1].place == kept.before):
+        if lane.seed == kept.seed and 0 <= index <= len(lane.answers) and (index == 0 or place_at(lane, index - 1)[0] == kept.before):
             return _messages(record, lane, index)
     return []
 
 
 def _messages(record: Record, lane: Lane, count: int) -> list[Earlier]:
-    """The messages of a lane up to its node of that index. Of those it has dropped only their number is known."""
-    known = [
-        Earlier(
-            node.answer,
-            node.place,
-            tuple([kept.call for kept in node.calls]),
-            tuple([name_at(record, kept.name) for kept in node.calls]),
-            said=node.said,
-        )
-        for node in lane.nodes[:count]
-    ]
-    return [Earlier(0)] * lane.offset + known
+    """So many of the messages that a lane keeps, and those before. Of those it has dropped only their number is known."""
+    known = [Earlier(0)] * lane.offset
+    for index, (answer, calls) in enumerate(zip(lane.answers[:count], lane.kept, strict=False)):
+        place, said = place_at(lane, index)
+        names = tuple([name_at(record, kept.name) for kept in calls])
+        known.append(Earlier(answer, place, tuple([kept.call for kept in calls]), names, said=said))
+    return known
 
 
 def remember(record: Record, request: Request, history: History, prints: Fingerprints, given: Delivered, said: int) -> None:

@@ -100,7 +100,7 @@ def absorb(record: Record, request: Request, history: History, prints: Fingerpri
         _lose_nudges(lane, request, history, prints)
     place = Place(lane, run, _NO_TRAIL, run == lane.run, _met(record, history, asker))
     place.trail = _trail(record, place, request, history, asker, whole=whole)
-    lane.behind = lane.offset + len(lane.nodes) - len(history.messages.answers)
+    lane.behind = lane.offset + len(lane.answers) - len(history.messages.answers)
     return place
 
 
@@ -173,7 +173,7 @@ def _lane_of(record: Record, request: Request, history: History, prints: Fingerp
             fork = _fork(record, lane, depth)
             fork.main, lane.main = lane.main, False  # the person is here now
             return fork
-        another = not answers and lane.nodes and _opening(request, history, prints) != lane.opening  # a summary stands there now
+        another = not answers and lane.answers and _opening(request, history, prints) != lane.opening  # a summary stands there now
         if not another:
             return lane
     head = head_of(request, prints)
@@ -200,9 +200,7 @@ def _relate(lane: Lane, answers: Sequence[int], history: History) -> tuple[Lane,
     offset = lane.offset
     if len(answers) < offset:
         return None
-    kept: list[int] = []
-    for node in lane.nodes:
-        kept.append(node.answer)
+    kept = lane.answers
     depth = offset + len(kept)
     shown = answers[offset:depth]
     same_prompt = lane.seed == history.seed
@@ -245,7 +243,9 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
     """A branch: what its prefix counted and was nudged for comes with it, the rest does not."""
     lane = msgspec.structs.replace(
         parent,
-        nodes=[_copy(node) for node in parent.nodes[: depth - parent.offset]],
+        answers=parent.answers[: depth - parent.offset],
+        kept=parent.kept[: depth - parent.offset],
+        places=[],
         nudges=[msgspec.structs.replace(nudge) for nudge in parent.nudges if nudge.message < depth],
         before=[_copy(node) for node in parent.before] if parent.run < depth else [],
         run=parent.run if parent.run < depth else 0,
@@ -276,7 +276,7 @@ def _after_compaction(
     record: Record, lanes: Iterable[Lane], answers: Sequence[int], history: History, head: int, asker: Asker
 ) -> Lane | None:
     """The lane that a shorter history continues: one that keeps its tail, or an idle one framed the same with its run unfinished."""
-    idle = [lane for lane in lanes if lane.nodes and lane.seed not in asker.in_flight]
+    idle = [lane for lane in lanes if lane.answers and lane.seed not in asker.in_flight]
     for lane in sorted(idle, key=lambda lane: -lane.used):
         kept = _kept_tail(lane, answers)
         if kept is not None:
@@ -285,23 +285,24 @@ def _after_compaction(
     if called or (answers and any(lane.seed == history.seed for lane in lanes)):
         return None
     unfinished = [lane for lane in idle if lane.open and lane.stop is None]  # a stopped run was given no summary to go on from
-    candidates = [lane for lane in unfinished if lane.head == head and lane.offset + len(lane.nodes) > len(answers)]
+    candidates = [lane for lane in unfinished if lane.head == head and lane.offset + len(lane.answers) > len(answers)]
     if not candidates:
         return None
     return _compact(record, max(candidates, key=lambda lane: lane.used), history, head, asker, None)
 
 
 def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
-    """Where the newest part of a lane begins in a shorter history: (node, message). Up to two leading messages may be the summary's.
+    """Where the newest part of a lane begins in a shorter history: (place in the lane, message). Up to two leading messages may be the
+    summary's.
 
     The newest part may be the answer that no history has shown yet.
     """
-    known, shown = [node.answer for node in lane.nodes], list(answers)
-    for node, first in enumerate(known):  # the longest tail first
+    known, shown = lane.answers, list(answers)
+    for place, first in enumerate(known):  # the longest tail first
         for message, answer in enumerate(shown[:3]):
-            tail = known[node:] if answer == first else []
-            if tail and shown[message : message + len(tail)] == tail and any(kept.calls for kept in lane.nodes[node:]):
-                return node, message
+            tail = known[place:] if answer == first else []
+            if tail and shown[message : message + len(tail)] == tail and any(lane.kept[place:]):
+                return place, message
     if lane.said in shown[:3] and lane.said:
         return len(known), shown.index(lane.said)
     return None
@@ -310,26 +311,26 @@ def _kept_tail(lane: Lane, answers: Sequence[int]) -> tuple[int, int] | None:
 def _compact(record: Record, old: Lane, history: History, head: int, asker: Asker, kept: tuple[int, int] | None) -> Lane:
     run = max(old.run - old.offset, 0)
     first = max(run, old.since - old.offset)
-    node, message = kept or (len(old.nodes), 0)
-    moved = [_copy(dropped) for dropped in old.nodes[first:node]]
+    place, message = kept or (len(old.answers), 0)
+    moved = [Node(answer, calls) for answer, calls in zip(old.answers[first:place], old.kept[first:place], strict=True)]
     waiting = spare(moved, old.offset + first, old.excused)
     if moved and old.before:
         moved[0].compacted = True
     lane = _new_lane(record, history, head, asker, works=False)
-    lane.run = message + run - node if kept and run > node else 0
+    lane.run = message + run - place if kept and run > place else 0
     lane.before = [*map(_copy, old.before), *moved]
     loops = [nudge for nudge in old.nudges if nudge.run == old.run and nudge.budget is None]
     lane.nudges = [msgspec.structs.replace(nudge, message=LOST, item=-1, run=lane.run) for nudge in loops]
     lane.older = [*old.older, *old.texts]
     lane.stop, lane.pruned, lane.main, lane.cut, lane.tail = old.stop, list(old.pruned), old.main, old.cut, list(old.tail)
-    shift = message - node - old.offset
+    shift = message - place - old.offset
     lane.works, lane.sent_by, lane.knows = old.works, old.sent_by, old.knows
     lane.reset, lane.allowed, lane.since = old.reset, old.allowed, max(old.since + shift, 0)
     lane.excused = [Excused(one.call, max(one.at + shift, 0)) for one in waiting]
     old.main = False
     if kept is not None:
-        lane.nodes = [Node(answer, []) for answer in history.messages.answers[:message]]
-        lane.nodes += [_copy(n) for n in old.nodes[node:]]
+        lane.answers = [*history.messages.answers[:message], *old.answers[place:]]
+        lane.kept = [*[()] * message, *old.kept[place:]]
     return lane
 
 
@@ -358,7 +359,7 @@ def _run_start(lane: Lane, request: Request, history: History, prints: Fingerpri
         elif tail and mark not in lane.tail and from_person(text_of(item.content)) and not asks_summary(request):
             lane.starts.append(mark)
             start = user.before
-    if count >= lane.offset + len(lane.nodes):
+    if count >= lane.offset + len(lane.answers):
         lane.texts = texts
     return start
 

@@ -103,13 +103,13 @@ def _made_already(lane: Lane, calls: Collection[int]) -> list[Excused]:
     """The occurrences that reached a stop's rung, where they were made before anybody could withhold them: as good as let through."""
     if lane.stop is None or not lane.stop.made:
         return []
-    last = {kept.call: number for number, node in enumerate(lane.nodes, lane.offset) for kept in node.calls}
+    last = {kept.call: number for number, calls in enumerate(lane.kept, lane.offset) for kept in calls}
     return [Excused(call, last[call]) for call in lane.stop.calls if call in calls and call in last]
 
 
 def _known(lane: Lane) -> set[int]:
     stopped = lane.stop.calls if lane.stop is not None else []
-    return {*stopped, *(kept.call for node in (*lane.before, *lane.nodes) for kept in node.calls)}
+    return {*stopped, *(kept.call for calls in (*[node.calls for node in lane.before], *lane.kept) for kept in calls)}
 
 
 def without_excused(
@@ -144,7 +144,7 @@ def spare(nodes: Sequence[Node], first: int, excused: Sequence[Excused]) -> list
     for number, node in enumerate(nodes, first):
         met, waiting = _meet(waiting, number, {kept.call for kept in node.calls})
         if met:
-            node.calls = [kept for kept in node.calls if kept.call not in met]
+            node.calls = tuple([kept for kept in node.calls if kept.call not in met])
     return waiting
 
 

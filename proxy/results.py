@@ -4,13 +4,13 @@ A client may blank or shorten a result later; what was kept of it stays. Normali
 where it can matter: for a call that was made before, and for a tool that seems to answer other arguments with the same again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from proxy.fingerprint import UNSEEN, Fingerprints, could_equal, sketch
 from proxy.outcomes import FAILED, VOID, error_text, read_outcome
-from proxy.state import KeptCall, Node, Relapse
+from proxy.state import Calls, KeptCall, Relapse
 from proxy.trail import Messages, SeenCall, is_stub, is_void
 
 _LOOKED_BACK = 10  # messages: what is read of a history that was joined late, and how far back a tool's last answer may stand
@@ -18,90 +18,82 @@ _LONGEST_COMPARED = 4_096  # bytes; longer answers to other arguments are the sa
 _LIKENED = 64  # calls of a message; the results of others are the same as those of other arguments only by their bytes
 _COMPARED = 2  # earlier answers of a tool that a new one is compared with
 
-Spot = tuple[int, int, list[KeptCall]]  # a call's message, its place there, and what is kept of that message
+Spot = tuple[int, int, list[KeptCall]]  # a call's message, its place there, and what is known of that message by now
 
 
-def keep_newest(nodes: Sequence[Node], messages: Messages, first: int, prints: Fingerprints, sketches: set[int], *, fresh: int) -> set[int]:
+def keep_newest(kept: list[Calls], messages: Messages, first: int, prints: Fingerprints, sketches: set[int], *, fresh: int) -> set[int]:
     """Keeps the results of the newest message, and of those just before it that are new too. fresh: how many messages are new.
 
-    nodes: of the messages from `first` on. sketches: those of all results that are known so far, at least; those of the new ones are added.
+    kept: of the messages from `first` on. sketches: those of all results that are known so far, at least; those of the new ones are added.
     Returns the messages of which something else is known now.
     """
     changed: set[int] = set()
-    last = len(nodes) - 1
+    last = len(kept) - 1
     begin = last if fresh <= 1 else max(last + 1 - min(fresh, _LOOKED_BACK), 0)
     for at in range(begin, last + 1):
         seen = messages[first + at].calls
-        if _keep(nodes[at], seen, prints, newest=at == last):
+        if _keep(kept, at, seen, prints, newest=at == last):
             changed.add(first + at)
         alike = False
-        for kept in nodes[at].calls:
-            alike = alike or kept.sketch in sketches
-            sketches.add(kept.sketch)
+        for one in kept[at]:
+            alike = alike or one.sketch in sketches
+            sketches.add(one.sketch)
         if alike:  # seldom
-            for number in _liken(nodes, at, seen, messages, first, prints):
+            for number in _liken(kept, at, seen, messages, first, prints):
                 changed.add(first + number)
     return changed
 
 
-def keep_arrived(messages: Messages, nodes: Sequence[Node], prints: Fingerprints) -> set[int]:
+def keep_arrived(messages: Messages, kept: list[Calls], prints: Fingerprints) -> set[int]:
     """The results in a request whose history the upstream keeps: no later one shows them, so they are kept in the form to compare.
 
     Returns the messages of which something else is known now.
     """
-    first = len(messages) - len(nodes)
+    first = len(messages) - len(kept)
     arrived = range(max(len(messages.earlier) - 1, first), len(messages))
     for at in arrived:
-        node, seen = nodes[at - first], messages[at].calls
-        for position in _keep(node, seen, prints, newest=True):
-            node.calls[position] = _with_result(node.calls[position], prints.result(seen[position].content))
+        seen = messages[at].calls
+        new = _keep(kept, at - first, seen, prints, newest=True)
+        known = enumerate(kept[at - first])
+        kept[at - first] = tuple([_with_result(one, prints.result(seen[place].content)) if place in new else one for place, one in known])
     return set(arrived)
 
 
 def compare(
-    nodes: Iterable[tuple[int, Node]],
-    calls: set[int],
-    gone: Sequence[Node],
-    relapses: Sequence[Relapse],
-    messages: Messages,
-    prints: Fingerprints,
-) -> set[int]:
-    """Settles the results of calls that were made more than once, here or where no history shows them any more: gone, relapses.
+    kept: Mapping[int, Calls], calls: set[int], relapses: Sequence[Relapse], messages: Messages, prints: Fingerprints
+) -> dict[int, Calls]:
+    """Settles the results of calls that were made more than once, here or where no history shows them any more.
 
-    nodes: with the index of their message. Returns the messages of which something else may be known now.
+    kept: by the index of the message, below 0 for those that are gone. relapses: gone too. Returns what is kept from now on of all messages
+    with such calls.
     """
-    places = _places(nodes, calls)
-    elsewhere = _places([(-1, node) for node in gone], calls)
-    for call, spots in places.items():
-        for at, position, kept in spots:
-            seen = messages[at].calls[position]
-            if kept[position].result == UNSEEN and seen.content:
-                kept[position] = _first_seen(seen, kept[position], prints, newest=False)
-        _settle(spots, elsewhere[call], [relapse for relapse in relapses if relapse.call == call], messages, prints)
-    return {at for spots in places.values() for at, _, _ in spots}
-
-
-def _places(nodes: Iterable[tuple[int, Node]], calls: set[int]) -> dict[int, list[Spot]]:
-    """Where these calls stand. What is kept of those messages is a list of its own then, which may be changed."""
+    known = {at: list(of) for at, of in kept.items() if any([one.call in calls for one in of])}
     places: dict[int, list[Spot]] = {call: [] for call in calls}
-    for at, node in nodes:
-        if any([kept.call in calls for kept in node.calls]):
-            node.calls = node.calls.copy()
-            for position, kept in enumerate(node.calls):
-                if kept.call in calls:
-                    places[kept.call].append((at, position, node.calls))
-    return places
+    for at, of in known.items():
+        for position, one in enumerate(of):
+            if one.call in calls:
+                places[one.call].append((at, position, of))
+    for call, spots in places.items():
+        shown = [spot for spot in spots if spot[0] >= 0]
+        for at, position, of in shown:
+            seen = messages[at].calls[position]
+            if of[position].result == UNSEEN and seen.content:
+                of[position] = _first_seen(seen, of[position], prints, newest=False)
+        gone = [spot for spot in spots if spot[0] < 0]
+        _settle(shown, gone, [relapse for relapse in relapses if relapse.call == call], messages, prints)
+    return {at: tuple(of) for at, of in known.items()}
 
 
-def _keep(node: Node, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> list[int]:
+def _keep(kept: list[Calls], at: int, seen: Sequence[SeenCall], prints: Fingerprints, *, newest: bool) -> list[int]:
     """Keeps a message's results as first seen. Returns the places of the calls whose results the history shows for the first time."""
     new: list[int] = []
-    for at, kept in enumerate(node.calls):
-        if kept.result == UNSEEN and at < len(seen) and seen[at].content:
-            if not new:
-                node.calls = node.calls.copy()
-            node.calls[at] = _first_seen(seen[at], kept, prints, newest=newest)
-            new.append(at)
+    known = [*kept[at]]
+    for place, one in enumerate(known):
+        if one.result == UNSEEN and place < len(seen) and seen[place].content:
+            known[place] = _first_seen(seen[place], one, prints, newest=newest)
+            new.append(place)
+    if new:
+        kept[at] = tuple(known)
     return new
 
 
@@ -145,24 +137,24 @@ def _at_hand(seen: SeenCall, kept: KeptCall, prints: Fingerprints) -> bool:
     return kept.result != UNSEEN and not kept.result & 1 and prints.raw_result(seen.content) == kept.result
 
 
-def _liken(nodes: Sequence[Node], at: int, seen: Sequence[SeenCall], messages: Messages, first: int, prints: Fingerprints) -> list[int]:
+def _liken(kept: list[Calls], at: int, seen: Sequence[SeenCall], messages: Messages, first: int, prints: Fingerprints) -> list[int]:
     """Gives a message's results the identity of what the same tools answered last to other arguments, where they say the same.
 
-    seen: its calls. Returns the nodes that got another.
+    seen: its calls. Returns the places in `kept` of the messages that got another.
     """
     changed: list[int] = []
     near: set[int] = set()
-    for position in range(min(len(nodes[at].calls), len(seen), _LIKENED)):
-        kept, content = nodes[at].calls[position], seen[position].content
-        if kept.result == UNSEEN or kept.result & 1 or kept.flags & FAILED or len(content) > _LONGEST_COMPARED:
+    for position in range(min(len(kept[at]), len(seen), _LIKENED)):
+        one, content = kept[at][position], seen[position].content
+        if one.result == UNSEEN or one.result & 1 or one.flags & FAILED or len(content) > _LONGEST_COMPARED:
             continue
-        near = near or {other.sketch for node in nodes[max(at - _LOOKED_BACK, 0) : at] for other in node.calls}
-        if kept.sketch not in near:
+        near = near or {other.sketch for calls in kept[max(at - _LOOKED_BACK, 0) : at] for other in calls}
+        if one.sketch not in near:
             continue
-        for number, before in _earlier(nodes, at, kept):
-            other = nodes[number].calls[before]
-            if other.result == kept.result or _same_text(content, messages[first + number].calls[before], other, prints):
-                changed += _give(nodes, {kept.result, other.result}, prints.result(content))
+        for number, before in _earlier(kept, at, one):
+            other = kept[number][before]
+            if other.result == one.result or _same_text(content, messages[first + number].calls[before], other, prints):
+                changed += _give(kept, {one.result, other.result}, prints.result(content))
                 break
     return changed
 
@@ -174,28 +166,28 @@ def _same_text(content: bytes, shown: SeenCall, other: KeptCall, prints: Fingerp
     return could_equal(content, shown.content) and _at_hand(shown, other, prints) and prints.result(content) == prints.result(shown.content)
 
 
-def _give(nodes: Sequence[Node], results: set[int], identity: int) -> list[int]:
-    """Results that turned out to be one get one identity, wherever they stand: the nodes that do."""
+def _give(kept: list[Calls], results: set[int], identity: int) -> list[int]:
+    """Results that turned out to be one get one identity, wherever they stand: the places of the messages that do."""
     changed: list[int] = []
     others = results - {identity}
-    for number, node in enumerate(nodes) if len(results) > 1 else ():
-        if any([kept.result in others for kept in node.calls]):
-            node.calls = [_with_result(kept, identity) if kept.result in others else kept for kept in node.calls]
+    for number, calls in enumerate(kept) if len(results) > 1 else ():
+        if any([one.result in others for one in calls]):
+            kept[number] = tuple([_with_result(one, identity) if one.result in others else one for one in calls])
             changed.append(number)
     return changed
 
 
-def _earlier(nodes: Sequence[Node], at: int, kept: KeptCall) -> list[tuple[int, int]]:
+def _earlier(kept: Sequence[Calls], at: int, one: KeptCall) -> list[tuple[int, int]]:
     """Where the same tool answered before with something of the same build, the newest first."""
     found: list[tuple[int, int]] = []
     for number in range(at - 1, max(at - _LOOKED_BACK, 0) - 1, -1):
-        for position, other in enumerate(nodes[number].calls[:_LIKENED]):
-            if other.sketch == kept.sketch and other.name == kept.name and _another(other, kept):
+        for position, other in enumerate(kept[number][:_LIKENED]):
+            if other.sketch == one.sketch and other.name == one.name and _another(other, one):
                 found.append((number, position))
         if len(found) >= _COMPARED:
             break
     return found[:_COMPARED]
 
 
-def _another(other: KeptCall, kept: KeptCall) -> bool:
-    return other.call != kept.call and other.result != UNSEEN and not other.flags & FAILED
+def _another(other: KeptCall, one: KeptCall) -> bool:
+    return other.call != one.call and other.result != UNSEEN and not other.flags & FAILED

@@ -44,18 +44,15 @@ class KeptCall(msgspec.Struct, array_like=True, frozen=True, gc=False):
     sketch: int = 0
 
 
+Calls = tuple[KeptCall, ...]  # of one message; where anything of it changes, another takes its place
+
+
 class Node(msgspec.Struct, array_like=True, gc=False):
-    """One assistant message of a lane. calls: another list takes the place of one of which anything changes, so that an equal one says the
-    same, and messages of lanes that were forked from one another can share it. compacted: the history before it was summarised away.
-    place: where the upstream keeps it, 0 where it does not: the mark of a response or of a conversation. said: then also the mark of its
-    text.
-    """
+    """One assistant message that no history shows any more. compacted: the history before it was summarised away."""
 
     answer: int
-    calls: list[KeptCall]
+    calls: Calls
     compacted: bool = False
-    place: int = 0
-    said: int = 0
 
 
 class Nudge(msgspec.Struct, array_like=True, gc=False):
@@ -103,8 +100,10 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     """One line of history inside a session.
 
     name: hash of the client's own lane id, 0 without one. head: identity of system text and tools. seed: of the first user text.
-    offset: messages of the history before the first node. nodes: the newest messages with calls kept. before: nodes of this run from before
-    compactions. run: index of the message the current run begins at. starts: user texts that began a run after an interruption.
+    offset: messages of the history before those that are kept. answers: the identities of these, the newest; kept: their calls. places:
+    marks of where the upstream keeps them, of a response or of a conversation, and of their texts; none where it does not: see `place_at`.
+    before: messages of this run from before compactions. run: index of the message the current run begins at. starts: user texts that
+    began a run after an interruption.
     texts: user texts that followed answers. tail: user texts at the end of a request that was stopped or cut (then `cut`).
     open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds.
     opening: mark of the user text that stands last before the first answer, 0 where that is the first. older: `texts` from before a
@@ -123,7 +122,9 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     seed: int
     used: float
     offset: int = 0
-    nodes: list[Node] = []
+    answers: list[int] = []
+    kept: list[Calls] = []
+    places: list[tuple[int, int]] = []
     before: list[Node] = []
     run: int = 0
     starts: list[int] = []
@@ -151,7 +152,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     said: int = 0
 
 
-class Given(msgspec.Struct, array_like=True, gc=False):
+class Given(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An answer with calls that was delivered in full: to which history, when (epoch seconds), its calls, their names' indices.
 
     cut: it was not delivered in full after all; a marked retry that is takes its place. empty: it said nothing, which is remembered too.
@@ -159,8 +160,8 @@ class Given(msgspec.Struct, array_like=True, gc=False):
 
     same: int
     ended: float
-    calls: list[int]
-    names: list[int]
+    calls: tuple[int, ...]
+    names: tuple[int, ...]
     cut: bool = False
     empty: bool = False
 
@@ -398,29 +399,35 @@ def _worth(lane: Lane) -> tuple[bool, bool, float]:
     return lane.main, lane.open or lane.stop is not None or bool(lane.nudges), lane.used
 
 
+def place_at(lane: Lane, index: int) -> tuple[int, int]:
+    """Where the upstream keeps a message of those that the lane keeps, and the mark of its text; 0 for both where it does not keep it."""
+    return lane.places[index] if index < len(lane.places) else (0, 0)
+
+
+def _drop_oldest(lane: Lane, count: int) -> None:
+    """Of the messages that the lane keeps."""
+    del lane.answers[:count], lane.kept[:count], lane.places[:count]
+    lane.offset += count
+
+
 def _calls_of(lane: Lane) -> int:
-    total = 0
-    for node in lane.before + lane.nodes if lane.before else lane.nodes:
-        total += len(node.calls)
-    return total
+    return sum(map(len, lane.kept)) + sum([len(node.calls) for node in lane.before] if lane.before else ())
 
 
 def _trim_calls(lane: Lane) -> None:
     """Keeps the newest calls: what came before a compaction goes first, then the oldest messages."""
     total = _calls_of(lane)
-    if total <= MAX_CALLS and len(lane.nodes) <= _MOST_NODES and len(lane.before) <= _MOST_NODES:  # nearly always
+    if total <= MAX_CALLS and len(lane.kept) <= _MOST_NODES and len(lane.before) <= _MOST_NODES:  # nearly always
         return
     while total > MAX_CALLS and lane.before:
         total -= len(lane.before.pop(0).calls)
-    while total > MAX_CALLS and len(lane.nodes) > 1:
-        total -= len(lane.nodes.pop(0).calls)
-        lane.offset += 1
+    excess = 0
+    while total > MAX_CALLS and excess < len(lane.kept) - 1:
+        total -= len(lane.kept[excess])
+        excess += 1
+    _drop_oldest(lane, max(excess, len(lane.kept) - _MOST_NODES))
     if total > MAX_CALLS:
-        lane.nodes[0].calls = lane.nodes[0].calls[:MAX_CALLS]
-    excess = len(lane.nodes) - _MOST_NODES
-    if excess > 0:
-        del lane.nodes[:excess]
-        lane.offset += excess
+        lane.kept[0] = lane.kept[0][:MAX_CALLS]
     _cut(lane.before, _MOST_NODES)
 
 
@@ -446,19 +453,19 @@ def _shrink(record: Record) -> None:
 
 
 def _length(lane: Lane) -> int:
-    return len(lane.before) + len(lane.nodes) + _calls_of(lane)
+    return len(lane.before) + len(lane.kept) + _calls_of(lane)
 
 
 def _halve(lane: Lane) -> None:
     """The oldest goes; the newest where the newest request does not show it and would not be known again by what then stays."""
-    half = len(lane.nodes) // 2
+    half = len(lane.kept) // 2
+    stay = len(lane.kept) - half
     if lane.before:
         lane.before = lane.before[(len(lane.before) + 1) // 2 :]
-    elif half and lane.behind >= len(lane.nodes) - half:
-        del lane.nodes[-half:]
+    elif half and lane.behind >= stay:
+        del lane.answers[stay:], lane.kept[stay:], lane.places[stay:]
         lane.behind -= half
     elif half:
-        del lane.nodes[:half]
-        lane.offset += half
+        _drop_oldest(lane, half)
     else:
-        lane.nodes[0].calls = lane.nodes[0].calls[: len(lane.nodes[0].calls) // 2]
+        lane.kept[0] = lane.kept[0][: len(lane.kept[0]) // 2]

@@ -13,26 +13,26 @@ import msgspec
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import ToolCall
 from proxy.results import compare, keep_arrived, keep_newest
-from proxy.state import KeptCall, Lane, Node, Record, name_at, name_index
+from proxy.state import Calls, KeptCall, Lane, Node, Record, name_at, name_index
 from proxy.trail import Entry, Messages, Step
 
 
 class Joined(msgspec.Struct):
     """What was joined of a history's messages, for the request that goes on from it.
 
-    kept: what the record kept then of the calls of each message, from `first` on: lists that are never changed, so that requests of other
-    callers may write into the record before the next of this one; steps: what that made of them; unseen: calls among them without a
+    kept: what the record kept then of the calls of each message, from `first` on: a list that is not changed any more, so that requests of
+    other callers may write into the record before the next of this one; steps: what that made of them; unseen: calls among them without a
     result, each with its message. older: steps of the messages before, which the record has dropped: of their results nothing is known,
     but for what was found out again when their calls came back (found). sketches: of all results that were joined so far. lately: what was
     seen in the newest of them, for whoever looks at the steps; it knows the type.
     """
 
     first: int
-    kept: list[list[KeptCall]]
+    kept: list[Calls]
     steps: tuple[Step, ...]
     unseen: list[tuple[int, int]]
     older: list[Step]
-    found: dict[int, Node]
+    found: dict[int, Calls]
     sketches: set[int]
     lately: object = None
 
@@ -48,26 +48,33 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
 
     before: what this run did before its compactions. Results are compared with those, and with what stopped earlier runs.
     """
-    fresh = len(messages.answers) - lane.offset - len(lane.nodes)
-    first, nodes = _nodes(lane, messages, start)
+    fresh = len(messages.answers) - lane.offset - len(lane.answers)
+    first, kept = _kept(lane, messages, start)
     joined = _joined(messages)
     dropped = _drop(joined, messages, first) if start < first else []
-    _let_stand(joined, first, nodes)
-    _complete(record, joined, nodes, messages)
+    _let_stand(joined, first, kept)
+    _complete(record, joined, kept, messages)
     changed: set[int] = set()
     if messages.earlier:
-        changed = keep_arrived(messages, nodes, prints)
-    elif nodes:
-        changed = keep_newest(nodes, messages, first, prints, joined.sketches, fresh=fresh)
+        changed = keep_arrived(messages, kept, prints)
+    elif kept:
+        changed = keep_newest(kept, messages, first, prints, joined.sketches, fresh=fresh)
     if messages.again or before or record.relapses:  # else no call was ever made before
-        elsewhere = {kept.call for node in before for kept in node.calls} | {relapse.call for relapse in record.relapses}
-        again = _again(messages, start, {*_unsettled(joined, nodes, fresh), *chain.from_iterable(dropped)}, elsewhere)
+        elsewhere = {one.call for node in before for one in node.calls} | {relapse.call for relapse in record.relapses}
+        again = _again(messages, start, {*_unsettled(joined, kept, fresh), *chain.from_iterable(dropped)}, elsewhere)
         if again:
-            older = _older(joined, messages, start, first, again)
-            changed |= compare([*older, *enumerate(nodes, first)], again, before, record.relapses, messages, prints)
-            for at, node in older:
-                joined.older[at] = _step(messages.made[at], node.calls)
-    _renew(joined, messages, nodes, changed)
+            known = {at: node.calls for at, node in zip(range(-len(before), 0), before, strict=True)}
+            known |= _older(joined, messages, start, first, again) | dict(enumerate(kept, first))
+            for at, calls in compare(known, again, record.relapses, messages, prints).items():
+                if at >= first:
+                    kept[at - first] = calls
+                    changed.add(at)
+                elif at >= 0:
+                    joined.found[at], joined.older[at] = calls, _step(messages.made[at], calls)
+                else:
+                    before[at].calls = calls
+    _renew(joined, messages, kept, changed)
+    lane.kept[first - lane.offset : first - lane.offset + len(kept)] = kept
     return (*joined.older[start:first], *joined.steps) if start < first else joined.steps
 
 
@@ -85,35 +92,31 @@ def _joined(messages: Messages) -> Joined:
                 kept = max(begun - before.first, 0)
                 known.kept, known.steps = before.kept[:kept], before.steps[:kept]
                 known.unseen = [lacking for lacking in before.unseen if lacking[0] < begun]
-                known.found = {at: node for at, node in before.found.items() if at < begun}
+                known.found = {at: calls for at, calls in before.found.items() if at < begun}
         else:
             known = Joined(0, [], (), [], [], {}, set())
         messages.joined.own = known
     return known
 
 
-def _let_stand(joined: Joined, first: int, nodes: Sequence[Node]) -> None:
-    """Of what was joined leaves what the record still says, from message `first` on. nodes: what it says from there.
-
-    What is kept is a new list: that of the request before is not added to.
-    """
+def _let_stand(joined: Joined, first: int, kept: Sequence[Calls]) -> None:
+    """Of what was joined leaves what the record still says, from message `first` on. kept: what it says from there."""
     begins, before = first - joined.first, joined.kept
     if begins:
         before = before[begins:] if begins > 0 else []
         joined.steps = joined.steps[begins:]
         joined.unseen = [lacking for lacking in joined.unseen if lacking[0] >= first]
-    kept: list[list[KeptCall]] = []
-    for node in nodes[: len(before)]:
-        kept.append(node.calls)
-    if not kept or kept != before:
-        kept, joined.steps, joined.unseen = [], (), []
-    joined.first, joined.kept = first, kept
+    if not before or kept[: len(before)] != before:
+        before, joined.steps, joined.unseen = [], (), []
+    joined.first, joined.kept = first, before
 
 
-def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: set[int]) -> None:
-    """Joins what is new, and again those messages of which the record says something else now (changed)."""
-    made, first, kept = messages.made, joined.first, joined.kept
-    stand = len(kept)
+def _renew(joined: Joined, messages: Messages, kept: list[Calls], changed: set[int]) -> None:
+    """Joins what is new, and again those messages of which the record says something else now (changed).
+
+    kept: what it says of all from now on. The list of the request before is not added to.
+    """
+    made, first, stand = messages.made, joined.first, len(joined.kept)
     again: list[int] = []
     for at in changed:
         if first <= at < first + stand:
@@ -122,14 +125,13 @@ def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: s
         joined.unseen = [lacking for lacking in joined.unseen if lacking[0] not in changed]
         steps = [*joined.steps]
         for at in again:
-            kept[at], steps[at] = nodes[at].calls, _step(made[first + at], nodes[at].calls)
+            steps[at] = _step(made[first + at], kept[at])
         joined.steps = tuple(steps)
     new: list[Step] = []
-    for at in range(stand, len(nodes)):
-        calls = nodes[at].calls
-        kept.append(calls)
-        new.append(_step(made[first + at], calls))
+    for at in range(stand, len(kept)):
+        new.append(_step(made[first + at], kept[at]))
         again.append(at)
+    joined.kept = kept
     joined.steps += tuple(new)
     unseen: list[tuple[int, int]] = []
     for at in again:
@@ -141,36 +143,39 @@ def _renew(joined: Joined, messages: Messages, nodes: Sequence[Node], changed: s
         joined.unseen = joined.unseen + unseen
 
 
-def _nodes(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Node]]:
-    """The first message from `start` on that the lane keeps, and what is kept from there. What is new is added to the lane."""
-    kept, offset, answers = lane.nodes, lane.offset, messages.answers
-    for answer in answers[offset + len(kept) :]:
-        kept.append(Node(answer, []))
+def _kept(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Calls]]:
+    """The first message from `start` on that the lane keeps, and a copy of what is kept from there. What is new is added to the lane."""
+    offset, answers = lane.offset, messages.answers
+    new = answers[offset + len(lane.answers) :]
+    if new:
+        lane.answers += new
+        lane.kept += [()] * len(new)
         lane.said = 0
     if messages.earlier:
-        for node, message in zip(kept, messages.earlier[offset:], strict=False):
-            node.place, node.said = message.place, message.said
+        places = [(message.place, message.said) for message in messages.earlier[offset:]]
+        lane.places[: len(places)] = places
     first = start if start > offset else offset
-    return first, kept[first - offset : len(answers) - offset]
+    return first, lane.kept[first - offset : len(answers) - offset]
 
 
-def _complete(record: Record, joined: Joined, nodes: Sequence[Node], messages: Messages) -> None:
+def _complete(record: Record, joined: Joined, kept: list[Calls], messages: Messages) -> None:
     """Adds the calls of messages that are new or had lost some, and the sketches of those of others. None that stands is among them."""
     first = joined.first
-    for at in range(len(joined.kept), len(nodes)):
-        node, calls, made = nodes[at], messages.fingerprints[first + at], messages.made[first + at]
-        for kept in node.calls:
-            joined.sketches.add(kept.sketch)
-        if len(node.calls) < len(calls):
-            node.calls = node.calls.copy()
-            for number in range(len(node.calls), len(calls)):
-                node.calls.append(KeptCall(calls[number], UNSEEN, name_index(record, made[number].name)))
+    for at in range(len(joined.kept), len(kept)):
+        known, calls, made = kept[at], messages.fingerprints[first + at], messages.made[first + at]
+        for one in known:
+            joined.sketches.add(one.sketch)
+        if len(known) < len(calls):
+            new: list[KeptCall] = []
+            for number in range(len(known), len(calls)):
+                new.append(KeptCall(calls[number], UNSEEN, name_index(record, made[number].name)))
+            kept[at] = known + tuple(new)
 
 
-def _unsettled(joined: Joined, nodes: Sequence[Node], fresh: int) -> list[int]:
+def _unsettled(joined: Joined, kept: Sequence[Calls], fresh: int) -> list[int]:
     """Calls whose results were not looked at yet: those of new messages, and those without one so far."""
-    new = [kept.call for node in nodes[-max(fresh, 1) :] for kept in node.calls]
-    unseen = [kept.call for node in nodes[len(joined.kept) :] for kept in node.calls if kept.result == UNSEEN]
+    new = [one.call for calls in kept[-max(fresh, 1) :] for one in calls]
+    unseen = [one.call for calls in kept[len(joined.kept) :] for one in calls if one.result == UNSEEN]
     return [*new, *unseen, *[call for _, call in joined.unseen]]
 
 
@@ -197,13 +202,13 @@ def _drop(joined: Joined, messages: Messages, first: int) -> list[tuple[int, ...
     return dropped
 
 
-def _older(joined: Joined, messages: Messages, start: int, first: int, calls: set[int]) -> list[tuple[int, Node]]:
-    """What is known of the messages with these calls that the record has dropped."""
-    places = [at for at, made in enumerate(messages.fingerprints[start:first], start) if not calls.isdisjoint(made)]
-    for at in places:
-        if at not in joined.found:
-            joined.found[at] = Node(messages.answers[at], [KeptCall(call, UNSEEN, -1) for call in messages.fingerprints[at]])
-    return [(at, joined.found[at]) for at in places]
+def _older(joined: Joined, messages: Messages, start: int, first: int, calls: set[int]) -> dict[int, Calls]:
+    """What is known of the messages with these calls that the record has dropped, by their indices."""
+    found: dict[int, Calls] = {}
+    for at, made in enumerate(messages.fingerprints[start:first], start):
+        if not calls.isdisjoint(made):
+            found[at] = joined.found.get(at) or tuple([KeptCall(call, UNSEEN, -1) for call in made])
+    return found
 
 
 def _step(made: Sequence[ToolCall], calls: Sequence[KeptCall]) -> Step:

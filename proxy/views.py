@@ -335,7 +335,7 @@ def _lanes(record: Record, pardon: Pardon) -> list[LaneView]:
 def _lane(record: Record, lane: Lane, lanes: Sequence[Lane], pardon: Pardon) -> LaneView:
     sender = sender_of(record, lane)
     kept: list[tuple[int | None, KeptCall]] = [(None, call) for node in lane.before for call in node.calls]
-    kept += [(number, call) for number, node in enumerate(lane.nodes, lane.offset) for call in node.calls]
+    kept += [(number, call) for number, calls in enumerate(lane.kept, lane.offset) for call in calls]
     return LaneView(
         lane.main,
         next((place for place, one in enumerate(lanes) if one is sender), None),

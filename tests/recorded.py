@@ -97,7 +97,7 @@ class Recorded:
 
     def deliver(self, *calls: int, ended: float | None = None, cut: bool = False) -> None:
         """An answer with these calls went out in full, by default now."""
-        self.record.given.append(Given(self.history.same, self.clock if ended is None else ended, list(calls), [0] * len(calls), cut))
+        self.record.given.append(Given(self.history.same, self.clock if ended is None else ended, calls, (0,) * len(calls), cut))
         self.save()
 
 

@@ -30,10 +30,10 @@ _FORMS = "_FORMS = (Form(VERSION, _read, _written),)\n"
 def _appends(source: str) -> str:
     """Keeps the version, and has each lane, and each call of one, count how often a replica of this release wrote it."""
     source = _put(source, "MINOR = 0", "MINOR = 1")
-    for following in ("Given", "Node"):  # the classes behind `Lane` and `KeptCall`
-        source = _put(source, f"\n\n\nclass {following}(", f"\n    written: int = 0\n\n\nclass {following}(")
-    counts = "\n    for lane in record.lanes:\n        lane.written += 1\n        for node in lane.nodes:\n"
-    counts += "            node.calls = [msgspec.structs.replace(kept, written=kept.written + 1) for kept in node.calls]\n"
+    for following in ("class Given(", "Calls = "):  # what stands behind `Lane` and `KeptCall`
+        source = _put(source, f"\n\n\n{following}", f"\n    written: int = 0\n\n\n{following}")
+    counts = "\n    for lane in record.lanes:\n        lane.written += 1\n        for at, calls in enumerate(lane.kept):\n"
+    counts += "            lane.kept[at] = tuple([msgspec.structs.replace(one, written=one.written + 1) for one in calls])\n"
     return _put(source, "    _bound(record)\n    data", f"    _bound(record){counts}    data")
 
 

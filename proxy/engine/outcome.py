@@ -123,7 +123,7 @@ def _give(case: Case, result: Result) -> None:
     new: Given | None = None
     if not result.full:
         if failed is None and not asker.retry:
-            new = Given(asked_mark(case.history, asker), result.ended, [], [], cut=True)
+            new = Given(asked_mark(case.history, asker), result.ended, (), (), cut=True)
     elif not again and (failed is not None or not asker.retry):
         if failed is not None:
             record.given.remove(failed)
@@ -139,10 +139,10 @@ def _given(case: Case, result: Result) -> Given | None:
     mark, said = asked_mark(case.history, case.asker), result.said
     if not result.calls:
         silent = said is not None and not said.text.strip() and not is_under_way(said.finish)
-        return Given(mark, result.ended, [], [], empty=True) if silent else None
+        return Given(mark, result.ended, (), (), empty=True) if silent else None
     calls: list[int] = []
     names: list[int] = []
     for call in result.calls[:_GIVEN_CALLS]:
         calls.append(case.prints.call(call.name, call.arguments))
         names.append(name_index(case.record, call.name))
-    return Given(mark, result.ended, calls, names)
+    return Given(mark, result.ended, tuple(calls), tuple(names))

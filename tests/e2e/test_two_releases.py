@@ -8,15 +8,12 @@ import msgspec
 import pytest
 import redis
 
-from proxy.state import Lane, Node, Record
+from proxy.state import Lane, Record
 from tests.agents import Agent
 from tests.releases import releases
 from tests.upstreams import Upstream
 
-LANES, NODES, CALLS = (
-    names.index(name)
-    for names, name in ((Record.__struct_fields__, "lanes"), (Lane.__struct_fields__, "nodes"), (Node.__struct_fields__, "calls"))
-)
+LANES, KEPT = Record.__struct_fields__.index("lanes"), Lane.__struct_fields__.index("kept")
 
 
 def counted(redis_url: str) -> list[list[int]]:
@@ -25,7 +22,7 @@ def counted(redis_url: str) -> list[list[int]]:
         found = [client.hget(key, "record") for key in client.keys("lastcall:*:ledger")]
     lanes = [msgspec.msgpack.decode(record)[LANES][0] for record in found if record is not None]
     ours = len(Lane.__struct_fields__)
-    return [[lane[ours], lane[NODES][0][CALLS][0][-1]] for lane in lanes if len(lane) > ours]
+    return [[lane[ours], lane[KEPT][0][0][-1]] for lane in lanes if len(lane) > ours]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ class Tree(msgspec.Struct, array_like=True):
     leaves: list[Leaf]
     named: list[Named] = []
     words: list[str] = []
+    twigs: list[tuple[Leaf, ...]] = []
 
 
 def read(stored: Any) -> tuple[Tree, Appended]:
@@ -33,11 +34,12 @@ def read(stored: Any) -> tuple[Tree, Appended]:
 @pytest.mark.parametrize(
     "stored",
     [
-        [[[1, True], [2, False]], [{"name": "a", "leaf": [3, True]}], ["w"]],
-        [[[1, True, "more"], [2, False]], [], [], "and", ["more"]],
-        [[], [{"name": "a", "leaf": [3, True, {"so": 1}], "later": None}], []],
+        [[[1, True], [2, False]], [{"name": "a", "leaf": [3, True]}], ["w"], []],
+        [[[1, True, "more"], [2, False]], [], [], [], "and", ["more"]],
+        [[], [{"name": "a", "leaf": [3, True, {"so": 1}], "later": None}], [], []],
+        [[], [], [], [[[1, True], [2, False, "more"]], [], [[3, True, 1]]]],
     ],
-    ids=["nothing", "places", "names"],
+    ids=["nothing", "places", "names", "lists of lists"],
 )
 def test_what_is_not_changed_is_written_as_it_came(stored: Any) -> None:
     """At every depth, in arrays and maps."""
@@ -48,7 +50,7 @@ def test_what_is_not_changed_is_written_as_it_came(stored: Any) -> None:
 def test_what_an_earlier_release_left_out_is_filled_in() -> None:
     """As the structures have it."""
     tree, appended = read([[[1]]])
-    assert appended.whole(tree) == [[[1, False]], [], []]
+    assert appended.whole(tree) == [[[1, False]], [], [], []]
 
 
 def test_it_goes_with_its_structure() -> None:
@@ -76,9 +78,25 @@ def test_it_goes_to_what_takes_the_place_of_its_structure() -> None:
     assert appended.whole(tree)[0] == [[1, False]]
 
 
+def test_it_goes_on_when_the_first_ones_are_dropped() -> None:
+    """To what takes the place of its structure, counted from those that stay; in lists of lists too."""
+    tree, appended = read([[[number, False, f"leaf {number}"] for number in range(4)]])
+    tree.leaves = [tree.leaves[1], Leaf(2, True), Leaf(3, True)]
+    assert appended.whole(tree)[0] == [[1, False, "leaf 1"], [2, True, "leaf 2"], [3, True, "leaf 3"]]
+
+    tree, appended = read([[], [], [], [[[number, False, "a"], [9, False, f"of twig {number}"]] for number in range(4)]])
+    second, third = tree.twigs[1:3]
+    tree.twigs = [second, (third[0], Leaf(9, True)), (Leaf(3), Leaf(5), Leaf(9))]
+    assert appended.whole(tree)[3] == [
+        [[1, False, "a"], [9, False, "of twig 1"]],
+        [[2, False, "a"], [9, True, "of twig 2"]],
+        [[3, False, "a"], [5, False], [9, False]],
+    ]
+
+
 def test_what_holds_it_is_not_held() -> None:
     """Else both would stay for ever: no collector looks at such structures."""
-    tree, appended = read([[[1, False, "one"]], [], [], "more"])
+    tree, appended = read([[[1, False, "one"]], [], [], [], "more"])
     held = sys.getrefcount(tree)
     del appended
     assert sys.getrefcount(tree) == held

@@ -419,7 +419,7 @@ def test_a_nudge_of_an_older_request_outlives_a_full_record(session: Recorded) -
     for lane in range(1, 8):
         session.ask(*turns, lane=lane)
     place = session.ask(*turns[:21])
-    assert len(place.lane.nodes) < 100
+    assert len(place.lane.answers) < 100
     assert (place.lane.main, place.nudges()) == (True, [given])
 
 
@@ -463,7 +463,7 @@ def test_a_session_of_two_thousand_calls_stays_small_and_whole(session: Recorded
     assert len(session.ask(*turns).trail.steps) == 2000
     assert len(session.ask(*turns, a()).trail.steps) == 2001
     kept = load(session.data, KEY)
-    assert [len(lane.nodes) for lane in kept.lanes] == [MAX_CALLS]
+    assert [len(lane.answers) for lane in kept.lanes] == [MAX_CALLS]
     assert kept.lanes[0].offset == 2001 - MAX_CALLS
     assert shown(session.ask(GO, a("other"))) == ["a1"]
     session.ask(GO, *(called("b", {"n": number}) for number in range(2001)))

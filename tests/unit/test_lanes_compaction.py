@@ -167,7 +167,7 @@ def test_a_kept_tail_may_follow_made_up_answers(session: Recorded, lead: list[Tu
     session.live(GO, *calls)
     place = session.ask(SUMMARY, *lead, *calls[2:])
     assert [step for step in shown(place) if step.strip("|")] == ["a1", "a1", *(["a1"] if lead else ["|a1"]), "a1"]
-    assert len(place.lane.nodes) == len(lead) + 2
+    assert len(place.lane.answers) == len(lead) + 2
 
 
 def test_calls_without_ids_leave_no_doubt_where_a_tail_stood(session: Recorded) -> None:

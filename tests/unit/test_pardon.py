@@ -105,7 +105,7 @@ def test_a_round_of_an_allowed_cycle_goes_through_once() -> None:
     """Each call of it; the next round completes the fifth again."""
     house = House(Policy(ladders={Reason.CYCLE: Ladder(3, 5)}))
     agent = stopped(house, A, B)
-    assert len(house.record.lanes[0].nodes) == 9  # the tenth was withheld
+    assert len(house.record.lanes[0].answers) == 9  # the tenth was withheld
     house.pardon = allowed(house)
 
     assert agent.play([B, A] * 9) == ["ok", "ok", "stop"]
@@ -175,7 +175,7 @@ def test_a_new_run_knows_no_allowance() -> None:
 
 
 def record() -> Record:
-    return Record(1, 7, ["t"], given=[Given(1, 1.0, [5], [0])], relapses=[Relapse(5, 1), Relapse(6, 1)], stopped=3, noticed=["x"])
+    return Record(1, 7, ["t"], given=[Given(1, 1.0, (5,), (0,))], relapses=[Relapse(5, 1), Relapse(6, 1)], stopped=3, noticed=["x"])
 
 
 def test_a_session_forgets_as_a_whole() -> None:
@@ -192,7 +192,7 @@ def test_a_session_forgets_as_a_whole() -> None:
 
 def test_a_lane_is_excused_what_it_made_itself() -> None:
     """And stays stopped for anything else."""
-    lane = Lane(0, 0, 0, 0.0, nodes=[Node(1, [KeptCall(5, 0, 0)])], before=[Node(2, [KeptCall(6, 0, 0)])], pruned=[5, 8])
+    lane = Lane(0, 0, 0, 0.0, answers=[1], kept=[(KeptCall(5, 0, 0),)], before=[Node(2, (KeptCall(6, 0, 0),))], pruned=[5, 8])
     lane.stop = Stop(Reason.CYCLE, "t", 5, 5, [9])
     forgive_lane(lane, NOTHING.with_allowed([5, 6, 7], 1), 3, 4)
     assert lane.excused == [Excused(5, 4), Excused(6, 4)]
@@ -211,7 +211,7 @@ def test_occurrences_are_taken_out_from_a_place_on() -> None:
 
 def test_what_a_compaction_drops_is_spared_too() -> None:
     """In the messages that no history shows any more."""
-    nodes = [Node(1, [KeptCall(5, 0, 0)]), Node(2, [KeptCall(5, 0, 0), KeptCall(6, 0, 0)])]
+    nodes = [Node(1, (KeptCall(5, 0, 0),)), Node(2, (KeptCall(5, 0, 0), KeptCall(6, 0, 0)))]
     assert spare(nodes, 4, [Excused(5, 5), Excused(6, 9)]) == [Excused(6, 9)]
     assert [[kept.call for kept in node.calls] for node in nodes] == [[5], [6]]
 

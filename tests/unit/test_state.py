@@ -1,5 +1,7 @@
 """A session's record: it survives being stored, stays small, and anything unreadable is an empty one."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from proxy.state import (
     MAX_GIVEN,
     MAX_LANES,
     VERSION,
+    Calls,
     Given,
     Kept,
     KeptCall,
@@ -31,8 +34,8 @@ KEY = 7
 BIG = 2**64 - 1
 
 
-def kept(count: int = 1) -> list[KeptCall]:
-    return [KeptCall(BIG, BIG - number, 0) for number in range(count)]
+def kept(count: int = 1) -> tuple[KeptCall, ...]:
+    return tuple([KeptCall(BIG, BIG - number, 0) for number in range(count)])
 
 
 def nodes(count: int, calls: int = 1) -> list[Node]:
@@ -40,8 +43,14 @@ def nodes(count: int, calls: int = 1) -> list[Node]:
     return [Node(2**63 + number, kept(calls)) for number in range(count)]
 
 
-def lane(used: float = 0.0, **fields: object) -> Lane:
-    return msgspec.structs.replace(Lane(0, 1, 2, used), **fields)
+def lane(used: float = 0.0, nodes: Sequence[Node] = (), **fields: object) -> Lane:
+    """nodes: what it keeps of its history."""
+    shown = {"answers": [node.answer for node in nodes], "kept": [node.calls for node in nodes]}
+    return msgspec.structs.replace(Lane(0, 1, 2, used), **shown, **fields)
+
+
+def answers(count: int) -> list[int]:
+    return [node.answer for node in nodes(count)]
 
 
 def nudge(tool: str = "t", at: int = 0) -> Nudge:
@@ -49,7 +58,9 @@ def nudge(tool: str = "t", at: int = 0) -> Nudge:
 
 
 def record(*lanes: Lane, given: int = 0, calls: int = 0) -> Record:
-    return Record(VERSION, KEY, lanes=list(lanes), given=[Given(BIG - number, 1.0, [BIG] * calls, [0] * calls) for number in range(given)])
+    return Record(
+        VERSION, KEY, lanes=list(lanes), given=[Given(BIG - number, 1.0, (BIG,) * calls, (0,) * calls) for number in range(given)]
+    )
 
 
 def reloaded(before: Record) -> Record:
@@ -63,11 +74,12 @@ def reloaded(before: Record) -> Record:
 
 def test_a_record_comes_back_as_it_was() -> None:
     """Every field, through bytes."""
+    calls: list[Calls] = [(KeptCall(5, 6, 0, 3),)]
     full = Lane(
-        *(1, BIG, 2, 1.5, 3, [Node(4, [KeptCall(5, 6, 0, 3)], True)], [Node(7, [])], 1, [8], [9], [10], True, False),
+        *(1, BIG, 2, 1.5, 3, [4], calls, [(18, 19)], [Node(7, (), True)], 1, [8], [9], [10], True, False),
         *([nudge()], Stop(Reason.REPEATED_CALL, "t", 5, 5, [11]), [12], 2, [13], True),
     )
-    before = Record(VERSION, KEY, ["t"], [full], [Given(14, 2.5, [15], [0], True)], [Relapse(16, 17)], 2)
+    before = Record(VERSION, KEY, ["t"], [full], [Given(14, 2.5, (15,), (0,), True)], [Relapse(16, 17)], 2)
     expected = msgspec.msgpack.encode(before)
     assert msgspec.msgpack.encode(reloaded(before)) == expected
 
@@ -143,31 +155,32 @@ def test_a_huge_name_is_cut(name: str) -> None:
 def test_a_lane_keeps_its_newest_calls() -> None:
     """The oldest messages go, and the offset says how many did."""
     long = reloaded(record(lane(nodes=nodes(2000), offset=5))).lanes[0]
-    assert [node.answer for node in long.nodes] == [node.answer for node in nodes(2000)[-MAX_CALLS:]]
+    assert long.answers == answers(2000)[-MAX_CALLS:]
+    assert long.kept == [kept()] * MAX_CALLS
     assert long.offset == 5 + 2000 - MAX_CALLS
 
 
 def test_what_came_before_a_compaction_goes_first() -> None:
     """Then the messages of the history."""
     long = reloaded(record(lane(nodes=nodes(100), before=nodes(100)))).lanes[0]
-    assert (len(long.nodes), long.offset) == (100, 0)
-    assert [node.answer for node in long.before] == [node.answer for node in nodes(100)[-28:]]
+    assert (long.answers, long.offset) == (answers(100), 0)
+    assert [node.answer for node in long.before] == answers(100)[-28:]
 
 
 def test_a_message_with_ten_thousand_calls_fits() -> None:
     """Its first calls are kept, and the place of those that follow it."""
     huge = reloaded(record(lane(nodes=[*nodes(3), Node(9, kept(10_000))]))).lanes[0]
-    assert [(node.answer, len(node.calls)) for node in huge.nodes] == [(9, MAX_CALLS)]
+    assert (huge.answers, [len(calls) for calls in huge.kept]) == ([9], [MAX_CALLS])
     assert huge.offset == 3
-    assert [len(node.calls) for node in reloaded(record(lane(nodes=[Node(9, kept(10_000)), *nodes(1)]))).lanes[0].nodes] == [1]
+    assert [len(calls) for calls in reloaded(record(lane(nodes=[Node(9, kept(10_000)), *nodes(1)]))).lanes[0].kept] == [1]
 
 
 def test_messages_without_calls_are_bounded_too() -> None:
     """Before a compaction and after it."""
     talk = reloaded(record(lane(nodes=nodes(2000, 0), before=nodes(2000, 0)))).lanes[0]
-    assert len(talk.nodes) <= 4 * MAX_CALLS
-    assert talk.nodes[-1].answer == nodes(2000)[-1].answer
-    assert talk.offset == 2000 - len(talk.nodes)
+    assert len(talk.answers) == len(talk.kept) <= 4 * MAX_CALLS
+    assert talk.answers[-1] == answers(2000)[-1]
+    assert talk.offset == 2000 - len(talk.answers)
     assert len(talk.before) <= 4 * MAX_CALLS
 
 
@@ -214,9 +227,9 @@ def test_eight_full_lanes_are_shortened_rather_than_dropped() -> None:
     for one in small.lanes:
         assert one.stop == stop
         assert one.nudges == [nudge()]
-        assert len(one.nodes) >= 16
-        assert one.nodes[-1].answer == nodes(200)[-1].answer
-        assert one.offset + len(one.nodes) == 200
+        assert len(one.answers) == len(one.kept) >= 16
+        assert one.answers[-1] == answers(200)[-1]
+        assert one.offset + len(one.answers) == 200
 
 
 @pytest.mark.parametrize("shown", [0, 1, 7, 70, 120, 128])
@@ -226,30 +239,30 @@ def test_a_lane_is_shortened_to_what_its_newest_request_shows(shown: int) -> Non
     small = reloaded(record(*long)).lanes
     assert len(small) == 8
     for one in small:
-        assert 16 <= len(one.nodes) < MAX_CALLS
+        assert 16 <= len(one.answers) == len(one.kept) < MAX_CALLS
         assert one.offset < shown or one.offset == 0
-        assert one.offset + len(one.nodes) - one.behind == shown
-        assert [node.answer for node in one.nodes] == [node.answer for node in nodes(MAX_CALLS)[one.offset :][: len(one.nodes)]]
+        assert one.offset + len(one.answers) - one.behind == shown
+        assert one.answers == answers(MAX_CALLS)[one.offset :][: len(one.answers)]
 
 
 def test_a_lane_of_one_huge_message_is_shortened() -> None:
     """Beside others as full as itself."""
     small = reloaded(record(*(lane(nodes=[Node(9, kept(1000))], used=float(number)) for number in range(8))))
-    assert [len(one.nodes) for one in small.lanes] == [1] * 8
+    assert [len(one.kept) for one in small.lanes] == [1] * 8
 
 
 def test_lanes_with_much_before_their_compactions_are_shortened() -> None:
     """What history shows again is not worth more than what it does not: the oldest goes."""
     small = reloaded(record(*(lane(before=nodes(128), nodes=nodes(1), used=float(number)) for number in range(8))))
-    assert [len(one.nodes) for one in small.lanes] == [1] * 8
-    assert all(one.before[-1].answer == nodes(128)[-1].answer for one in small.lanes)
+    assert [len(one.kept) for one in small.lanes] == [1] * 8
+    assert all(one.before[-1].answer == answers(128)[-1] for one in small.lanes)
 
 
 def test_what_still_does_not_fit_loses_whole_lanes() -> None:
     """Eight lanes with all they may hold: the newest and the main one stay."""
     marks = [BIG] * 16
-    rest = {"nodes": nodes(16), "nudges": [nudge("x" * 80)] * 8, "texts": marks, "older": marks, "pruned": marks}
-    full = [lane(used=float(number), main=number == 0, **rest) for number in range(8)]
+    rest = {"nudges": [nudge("x" * 80)] * 8, "texts": marks, "older": marks, "pruned": marks}
+    full = [lane(used=float(number), main=number == 0, nodes=nodes(16), **rest) for number in range(8)]
     crowded = record(*full, given=8, calls=32)
     crowded.names = [f"{number:080}" for number in range(48)]
     small = reloaded(crowded)
@@ -297,7 +310,7 @@ def test_tool_names_of_nudges_and_stops_are_cut() -> None:
     assert small.lanes[0].nudges[0].tool == "x" * 80
     assert small.lanes[0].stop is not None
     assert small.lanes[0].stop.tool == "x" * 80
-    assert len(small.lanes[0].nodes) == 3
+    assert len(small.lanes[0].kept) == 3
 
 
 def test_a_record_that_nothing_makes_small_is_emptied() -> None:

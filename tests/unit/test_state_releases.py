@@ -12,11 +12,12 @@ from msgspec import NODEFAULT, inspect
 
 from proxy import state
 from proxy.policy import Budgets, Policy
-from proxy.state import MAX_BYTES, MINOR, VERSION, Form, KeptCall, Lane, Node, Record, dump, load
+from proxy.state import MAX_BYTES, MINOR, VERSION, Form, KeptCall, Lane, Record, dump, load
 from tests.in_process import looping
 from tests.sessions import LS, World, calls, says
 
 KEY = 7
+PLAIN = {inspect.IntType: 3, inspect.FloatType: 2.5, inspect.BoolType: True, inspect.StrType: "text", inspect.BytesType: b"bytes"}
 
 
 def made(kind: inspect.Type) -> Any:
@@ -24,28 +25,22 @@ def made(kind: inspect.Type) -> Any:
     match kind:
         case inspect.StructType() | inspect.DataclassType():
             return kind.cls(*[made(field.type) for field in kind.fields])
-        case inspect.ListType() | inspect.VarTupleType():
+        case inspect.ListType():
             return [made(kind.item_type)]
+        case inspect.VarTupleType():
+            return (made(kind.item_type),)
+        case inspect.TupleType():
+            return tuple([made(one) for one in kind.item_types])
         case inspect.UnionType():
             return made(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
         case inspect.EnumType():
             return next(iter(kind.cls))
-        case inspect.IntType():
-            return 3
-        case inspect.FloatType():
-            return 2.5
-        case inspect.BoolType():
-            return True
-        case inspect.StrType():
-            return "text"
-        case inspect.BytesType():
-            return b"bytes"
-    raise NotImplementedError(kind)
+    return PLAIN[type(kind)]
 
 
 def written(value: Any, *, later: bool) -> Any:
     """What is stored of it by the release after this one, whose structures have a field more at their ends, or by the one before."""
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [written(one, later=later) for one in value]
     if not isinstance(value, msgspec.Struct):
         return value
@@ -79,7 +74,7 @@ def test_what_the_last_release_wrote_is_read(record: Record) -> None:
     """Without what was appended since, everything else is there."""
     loaded = load(msgspec.msgpack.encode(written(record, later=False)), KEY)
 
-    assert loaded.lanes[0].nodes[0].calls[0].call == record.lanes[0].nodes[0].calls[0].call
+    assert loaded.lanes[0].kept[0][0].call == record.lanes[0].kept[0][0].call
     assert (loaded.names, loaded.stopped, loaded.line, loaded.reset) == (record.names, record.stopped, record.line, record.reset)
     newest = msgspec.structs.fields(Lane)[-1]
     assert getattr(loaded.lanes[0], newest.name) == (newest.default if newest.default is not NODEFAULT else newest.default_factory())
@@ -101,10 +96,11 @@ def test_what_the_next_release_wrote_goes_with_what_it_was_written_of(record: Re
     loaded = load(msgspec.msgpack.encode(written(record, later=True)), KEY)
     del loaded.lanes[0]
     loaded.lanes[0].pruned = [9]
-    loaded.lanes[0].nodes[0].calls.insert(0, KeptCall(1, 2, 0))
+    (calls,) = loaded.lanes[0].kept
+    loaded.lanes[0].kept = [(KeptCall(1, 2, 0), *calls)]
     (lane,) = read_back(dump(loaded))[Record.__struct_fields__.index("lanes")]
     stored = dict(zip([*Lane.__struct_fields__, "appended"], lane, strict=True))
-    new, known = stored["nodes"][0][1]
+    new, known = stored["kept"][0]
 
     assert (stored["pruned"], stored["appended"]) == ([9], "of a later release")
     assert (len(new), known[-1]) == (len(KeptCall.__struct_fields__), "of a later release")
@@ -114,11 +110,12 @@ def test_a_record_of_the_next_release_is_bounded_too(record: Record) -> None:
     """With what was appended to it."""
     record.minor = MINOR + 1
     lane = record.lanes[0]
-    lane.before, lane.nodes = [], [Node(at, [KeptCall(1 << 60, 1 << 60, 0)] * 4) for at in range(200)]
+    lane.before, lane.places = [], []
+    lane.answers, lane.kept = [*range(200)], [(KeptCall(1 << 60, 1 << 60, 0),) * 4] * 200
     data = dump(load(msgspec.msgpack.encode(written(record, later=True)), KEY))
 
     assert MAX_BYTES / 4 < len(data) <= MAX_BYTES
-    assert load(data, KEY).lanes[0].nodes[-1].answer == 199
+    assert load(data, KEY).lanes[0].answers[-1] == 199
 
 
 @pytest.mark.parametrize("size", [MAX_BYTES, 2 * MAX_BYTES])

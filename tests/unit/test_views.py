@@ -65,8 +65,9 @@ def test_limits_are_in_the_units_of_people() -> None:
 
 def test_a_session_is_shown_lane_by_lane() -> None:
     """The main one first, its calls in order and counted, what it was told and why it stands stopped."""
-    nodes = [Node(1, [KeptCall(5, 70, 0)]), Node(2, [KeptCall(5, 0, 0), KeptCall(6, 71, 1, FAILED | VOID)])]
-    main = Lane(0, 0, 0, 5.0, 4, nodes, [Node(3, [KeptCall(5, 72, 0)])], run=4, main=True, pruned=[6], excused=[Excused(5, 6)])
+    kept = [(KeptCall(5, 70, 0),), (KeptCall(5, 0, 0), KeptCall(6, 71, 1, FAILED | VOID))]
+    main = Lane(0, 0, 0, 5.0, 4, [1, 2], kept, run=4, main=True, pruned=[6], excused=[Excused(5, 6)])
+    main.before = [Node(3, (KeptCall(5, 72, 0),))]
     main.stop = Stop(Reason.CYCLE, "read", 5, 5, [5, 6])
     main.nudges = [Nudge(4, -1, 1, -1, Reason.CYCLE, "read", 3, [5])]
     record = Record(1, 7, ["read", "bash"], [Lane(1, 0, 0, 9.0), main], relapses=[Relapse(6, 1)], stopped=1, line=[b"\x01" * 16])
