@@ -100,6 +100,7 @@ class Messages(Sequence[Message]):
     calls as they were made. fingerprints: theirs. users: the user items. earlier: the first messages, of which only the last can have
     results in the request. times: how often each call was made; again: how many calls were not the first of their kind. begun: how many of
     the messages were those of the request that this one goes on from. line: of their identities. joined: what a record made of them.
+    over: nobody looks at them any more, so that those of the request that goes on from this one may take their place.
     """
 
     __slots__ = (
@@ -115,6 +116,7 @@ class Messages(Sequence[Message]):
         "joined",
         "line",
         "made",
+        "over",
         "times",
         "users",
     )
@@ -132,7 +134,7 @@ class Messages(Sequence[Message]):
         self, items: Sequence[Item], prints: Fingerprints, earlier: tuple[Earlier, ...] = (), before: "Messages | None" = None
     ) -> None:
         """before: those of a request without `earlier` that these items may go on from."""
-        self.items, self.earlier, self._read, self._newest = items, earlier, {}, {}
+        self.items, self.earlier, self._read, self._newest, self.over = items, earlier, {}, {}, False
         if before is not None:
             first = self._go_on_from(before, prints)
         else:
@@ -153,10 +155,14 @@ class Messages(Sequence[Message]):
             shared -= 1
         all_of_it = shared == len(known)
         self.begun = begun = len(before.answers) if all_of_it else bisect_left(before._starts, shared)
-        self.joined = Groundwork(None, before.joined.own)
+        self.joined, self.again = Groundwork(None, before.joined.own), before.again
+        if all_of_it and before.over:  # nearly always: what is there is added to, and not one of it touched
+            self._starts, self.made, self.answers, self.fingerprints = before._starts, before.made, before.answers, before.fingerprints
+            self.times, self.users, self.line = before.times, before.users, before.line
+            return shared
         self._starts, self.made = before._starts[:begun], before.made[:begun]
         self.answers, self.fingerprints = before.answers[:begun], before.fingerprints[:begun]
-        self.times, self.again = before.times.copy(), before.again
+        self.times = before.times.copy()
         if all_of_it:
             self.users, self.line = before.users, before.line.copy()
         else:

@@ -373,6 +373,7 @@ class Exchange:
             waited=self._wait.seconds,
         )
         self._set.telemetry.emit(ended)
+        self._course.session.history.messages.over = True  # the commit, which may decide once more, is over too
 
 
 class _Wait:

@@ -151,7 +151,8 @@ async def test_a_deadline_ends_the_run(upstream: Upstream, http: aiohttp.ClientS
     async with running(upstream.url, "policy: {budgets: {deadline: 1h}}", store=either_store) as proxy:
         agent = Agent(http, proxy.v1, tool=told, headers={"x-lastcall-session": f"late-{uuid.uuid4()}", "x-lastcall-deadline": "0.2"})
         turn = await agent.ask()
-        agent.take(turn)
+        if turn.action == "allow":  # on a busy machine the time may be over already
+            agent.take(turn)
         async with asyncio.timeout(5):
             while turn.action == "allow":
                 turn = await agent.ask(x_stainless_retry_count="1")

@@ -344,16 +344,38 @@ def changes(draw: st.DrawFn) -> tuple[Dialect, list[bytes]]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(changes())
-def test_whatever_changes_the_reading_is_that_of_the_whole(given: tuple[Dialect, list[bytes]]) -> None:
-    """Further elements, fewer, others, other members, doubled ones, faults: each body is read as if it had come alone."""
+@given(changes(), st.data())
+def test_whatever_changes_the_reading_is_that_of_the_whole(given: tuple[Dialect, list[bytes]], data: st.DataObject) -> None:
+    """Further elements, fewer, others, other members, doubled ones, faults: each body is read as if it had come alone.
+
+    Nor does a later one change what the request before it says, as long as that may still be looked at.
+    """
     dialect, bodies = given
     readings = Readings()
+    under_way: list[tuple[History, Request]] = []
 
     for raw in bodies:
         found, expected = outcome(lambda raw: readings.read(dialect, raw, "me"), raw), outcome(dialect.parse, raw)
         if isinstance(found, Request) and isinstance(expected, Request):
             assert same(found, expected)
-            assert told(read(found, PRINTS)) == told(read(expected, PRINTS))
+            history = read(found, PRINTS)
+            assert told(history) == told(read(expected, PRINTS))
+            history.messages.over = data.draw(st.booleans())
+            if not history.messages.over:
+                under_way.append((history, expected))
         else:
             assert found == expected
+    for history, expected in under_way:
+        assert told(history) == told(read(expected, PRINTS))
+
+
+def test_what_nobody_looks_at_any_more_is_added_to() -> None:
+    """However long a conversation is, its next request costs what is new in it."""
+    readings = Readings()
+    earlier = read(readings.read(CHAT, body(CHAT, history(CHAT, 3), {}, {}), "me"), PRINTS).messages
+    earlier.over = True
+
+    messages = read(readings.read(CHAT, body(CHAT, history(CHAT, 4), {}, {}), "me"), PRINTS).messages
+
+    assert len(messages) == 4
+    assert all(getattr(messages, name) is getattr(earlier, name) for name in ("answers", "made", "fingerprints", "times", "line"))
