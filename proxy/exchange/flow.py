@@ -30,6 +30,7 @@ _FORWARD, _LOCAL = Serve.FORWARD, Serve.LOCAL
 _OBSERVE, _STOP, _REFUSE = Mode.OBSERVE, Action.STOP, Action.REFUSE
 _INTERVENED = (_STOP, _REFUSE)
 _COMPLETED, _FAILED = Outcome.COMPLETED, Outcome.FAILED
+_EARLY = 0.002  # seconds: event loops count whole milliseconds, and whoever asks at once again is not to find time left
 
 
 class Exchange:
@@ -121,7 +122,7 @@ class Exchange:
         if left is None or session.policy.mode is _OBSERVE:
             return await work()
         try:
-            async with asyncio.timeout(max(self._opened + left - self._set.clock(), 0.0)):
+            async with asyncio.timeout(max(self._opened + left - self._set.clock(), 0.0) + _EARLY):
                 return await work()
         except TimeoutError:
             if not self._whole_sent:
