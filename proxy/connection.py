@@ -2,8 +2,8 @@
 
 The parser is uvicorn's, and so is how a connection begins and a server ends. It keeps a request head, or the fields behind a chunked
 body, however long they get; here there is an end to that, and those fields are not taken for headers. Nor is any other protocol
-begun. What a request is made of otherwise comes at less cost here: what most requests of a connection share is kept, and one timer
-serves all its times between two requests.
+begun. What a request is made of otherwise comes at less cost here: what most requests of a connection share is kept, up to a whole head
+that comes again (`proxy.heads`), and one timer serves all its times between two requests.
 
 uvicorn also waits for ever: for the rest of a request, and for a client to take its answer. Here each connection is looked at now and
 then, which costs a request nothing, and ended when its client has let it wait for longer than `client_timeout`. Whoever moves
@@ -13,6 +13,7 @@ then, which costs a request nothing, and ended when its client has let it wait f
 import asyncio
 import re
 from collections import deque
+from collections.abc import Mapping
 from operator import methodcaller
 from typing import Any
 from urllib.parse import unquote
@@ -23,12 +24,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from proxy.asgi import EXTENSION, Cycle, GatheringTransport, Scope
+from proxy.heads import Head, learnt
 
 _HEAD_BYTES = 65_536
 _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly any client sends even one
 _MOST_FIELDS = 1000  # of a head
 _LEAST_RATE = 500  # bytes a second
 _LOOKS = 4  # within one time-out
+_MOST_LEARNT = 8  # heads of a connection, while none is like those before it
 _WISH = b"upgrade:"
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n|\Z)", re.IGNORECASE)
 _TOO_LONG = (
@@ -87,6 +90,11 @@ class Protocol(HttpToolsProtocol):
         self._url: bytes | None = None
         self._scope: dict[str, Any] = {}  # of requests for that
         self._names = _Names(())  # of the last one's fields: most of a connection's have the same
+        self._between = True  # the parser has all of a request and nothing of the next
+        self._whole_head: bytes | None = None  # of the request that the parser is given, where it came at once
+        self._known: Head | None = None  # of the last one that the parser was given
+        self._unlike = 0  # heads that were learnt since one was known
+        self._owed = 0  # bytes of a body that the parser is not given
         self._idle_since: float | None = None  # in which no byte has come since an answer
         self._fruitless = 0  # bytes that neither ended a head nor added to a body
         self._brought = 0  # bytes of the request that is on its way
@@ -111,10 +119,41 @@ class Protocol(HttpToolsProtocol):
         self.parser = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        size = len(data)
-        self._fruitless += size
-        self._brought += size
+        self._brought += len(data)
+        if self._owed:
+            data = self._go_on(data)
+        elif self._between and self._known is not None and not (self._before or self._queue):
+            data = self._begin_again(self._known, data)
+        if data:
+            self._parse(data)
+
+    def _begin_again(self, known: Head, data: bytes) -> bytes:
+        """Takes up a request with a head like the one that is known. What is left of the data: all of it, where that is another."""
+        found = known.again(data)
+        if found is None:
+            return data
+        scope, texts, self._owed, begins = found
+        self._idle_since = None
+        self._unlike = 0
+        self._in_head = self._between = False
+        self._take_up(scope, texts, keep_alive=True)
+        return self._go_on(data[begins:])
+
+    def _go_on(self, data: bytes) -> bytes:
+        """Adds to a body that the parser is not given. What is left of the data."""
+        owed = self._owed
+        piece, rest = (data, b"") if len(data) <= owed else (data[:owed], data[owed:])
+        self._owed = owed - len(piece)
+        if piece:
+            self.on_body(piece)
+        if not self._owed:
+            self.on_message_complete()
+        return rest
+
+    def _parse(self, data: bytes) -> None:
+        self._fruitless += len(data)
         if self._in_head:
+            begins, self._whole_head = self._between and self._unlike < _MOST_LEARNT, None
             before = self._before
             if before:
                 data, self._line, self._before = before + self._line + data, b"", b""
@@ -123,6 +162,8 @@ class Protocol(HttpToolsProtocol):
                 end = _unsettled(data)
                 data, self._line = data[:end], data[end:]
                 self._before = b"\r\n" if data.endswith(b"\r\n") else data[-1:] if data.endswith(b"\r") else b""
+            elif begins:
+                self._whole_head = data[: end + 4]
             if data.find(b"pgrade:", 0, end) >= 0:  # the parser would drop the body; a server may ignore it (RFC 9110 section 7.8)
                 data = _UPGRADE.sub(b"", data[:end]) + data[end:]
             if before:
@@ -146,6 +187,7 @@ class Protocol(HttpToolsProtocol):
     # ---- what the parser tells
 
     def on_message_begin(self) -> None:
+        self._between = False
         self.url = b""
         self.headers = []
         self._idle_since = None
@@ -174,12 +216,20 @@ class Protocol(HttpToolsProtocol):
             "http_version": version,
             "method": parser.get_method().decode("ascii"),
             "headers": [*zip(self._names.lower, values)],  # noqa: B905 - as many by construction
-            "state": self.app_state.copy(),
         }
+        texts = dict(zip(self._names.texts, map(_text, reversed(values))))  # noqa: B905 - so that the first of one name counts
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        head, self._whole_head = self._whole_head, None
+        if head is not None and keep_alive:
+            self._known, self._unlike = learnt(head, scope, texts, self._known), self._unlike + 1
+        self._take_up(scope, texts, keep_alive=keep_alive)
+
+    def _take_up(self, scope: Scope, texts: Mapping[str, str], *, keep_alive: bool) -> None:
+        """Begins on a request of which the head has come, or has it wait for the answers before its own."""
         before = self.cycle
         self.cycle = cycle = Cycle(scope, self._gathering, self.flow, self.on_response_complete)
-        cycle.keep_alive = version != "1.0" and parser.should_keep_alive()
-        cycle.headers = dict(zip(self._names.texts, map(_text, reversed(values))))  # noqa: B905 - so that the first of one name counts
+        cycle.keep_alive, cycle.headers = keep_alive, texts
+        scope["state"] = self.app_state.copy()
         scope["extensions"] = {EXTENSION: cycle}
         if before is None or before.response_complete:
             self._begin(cycle, scope)
@@ -218,7 +268,7 @@ class Protocol(HttpToolsProtocol):
         self.cycle.add(body)
 
     def on_message_complete(self) -> None:
-        self._in_head = True
+        self._in_head = self._between = True
         self._brought = 0
         self._waiting = None
         self.cycle.complete()
