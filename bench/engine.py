@@ -22,7 +22,8 @@ from proxy.growing import Readings
 from proxy.lanes import Asker, Place
 from proxy.models import Answer, Choice, ToolCall
 from proxy.policy import policy_of
-from proxy.state import Record, Records, dump
+from proxy.records import Records
+from proxy.state import Record, dump
 from proxy.trail import answer_identity, read
 
 CALLS = (20, 200, 2_000)

@@ -15,7 +15,7 @@ from proxy.fingerprint import Fingerprints
 from proxy.known_clients import STRANGER, Known
 from proxy.models import Request, text_of
 from proxy.pardon import NO_RUN, NOTHING, Pardon, forgive, forgive_lane, spare, without_excused
-from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, name_at, newest_stop
+from proxy.state import LOST, NOBODY, Excused, Given, Lane, Node, Nudge, Record, name_at, newest_stop, put
 from proxy.steps import join, kept_step
 from proxy.trail import (
     Entry,
@@ -244,7 +244,6 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
     lane = msgspec.structs.replace(
         parent,
         answers=parent.answers[: depth - parent.offset],
-        kept=parent.kept[: depth - parent.offset],
         places=[],
         nudges=[msgspec.structs.replace(nudge) for nudge in parent.nudges if nudge.message < depth],
         before=[_copy(node) for node in parent.before] if parent.run < depth else [],
@@ -264,6 +263,7 @@ def _fork(record: Record, parent: Lane, depth: int) -> Lane:
         excused=[Excused(one.call, min(one.at, depth)) for one in parent.excused],
         knows=newest_stop(record),
     )
+    put(lane, parent.kept[: depth - parent.offset])
     record.lanes.append(lane)
     return lane
 
@@ -330,7 +330,7 @@ def _compact(record: Record, old: Lane, history: History, head: int, asker: Aske
     old.main = False
     if kept is not None:
         lane.answers = [*history.messages.answers[:message], *old.answers[place:]]
-        lane.kept = [*[()] * message, *old.kept[place:]]
+        put(lane, [()] * message + old.kept[place:])
     return lane
 
 

@@ -30,8 +30,9 @@ from proxy.pardon import pardon_of
 from proxy.policy import Canonical, Mode, Policy
 from proxy.prices import Price
 from proxy.purse import Purse, accounts_of
+from proxy.records import Records
 from proxy.standing import deadline_of, spending_of
-from proxy.state import MAIN, Record, Records, dump, load
+from proxy.state import MAIN, Record, load
 from proxy.store import Committed, Listing, MemoryStore, Opened, Settlement, Store, Unit, shared
 from proxy.tenants import Quota
 from proxy.trail import head_of, is_side, read
@@ -383,7 +384,7 @@ class Sessions:
         for settled in settlements:
             self._leases.let_go(settled.lease)
         try:
-            record, version = (None, 0) if opened is None else (dump(session.record), opened.version)
+            record, version = (None, 0) if opened is None else (self._records.dump(session.key, session.record), opened.version)
             done = await self._write(session, record, version, links, settlements)
             if done.conflict:
                 record = await self._write_anew(session, result, links, before, done)
@@ -420,7 +421,7 @@ class Sessions:
                 before = None
             session.take(load(standing, session.keys.secret_id()))
             conclude(session, result)
-            return dump(session.record)
+            return self._records.dump(session.key, session.record)
 
         return await written_anew(commit, anew, lost)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from proxy.appended import Appended
-from proxy.bounded import Bounded
+from proxy.encoded import Encoded
 from proxy.models import Allowance, Owed, Reason
 
 MINOR = 0  # of this version: one more with each release that appends to a structure below
@@ -100,10 +101,10 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     """One line of history inside a session.
 
     name: hash of the client's own lane id, 0 without one. head: identity of system text and tools. seed: of the first user text.
-    offset: messages of the history before those that are kept. answers: the identities of these, the newest; kept: their calls. places:
-    marks of where the upstream keeps them, of a response or of a conversation, and of their texts; none where it does not: see `place_at`.
-    before: messages of this run from before compactions. run: index of the message the current run begins at. starts: user texts that
-    began a run after an interruption.
+    offset: messages of the history before those that are kept. answers: the identities of these, the newest; kept: their calls; calls: how
+    many these are. To both lists is only added, else others take their places: see `Encoded`. places: marks of where the upstream keeps
+    them, of a response or of a conversation, and of their texts; none where it does not: see `place_at`. before: messages of this run from
+    before compactions. run: index of the message the current run begins at. starts: user texts that began a run after an interruption.
     texts: user texts that followed answers. tail: user texts at the end of a request that was stopped or cut (then `cut`).
     open: the last answer made calls, so that the run goes on. pruned: calls left out of a message once. used: epoch seconds.
     opening: mark of the user text that stands last before the first answer, 0 where that is the first. older: `texts` from before a
@@ -124,6 +125,7 @@ class Lane(msgspec.Struct, array_like=True, gc=False):
     offset: int = 0
     answers: list[int] = []
     kept: list[Calls] = []
+    calls: int = 0
     places: list[tuple[int, int]] = []
     before: list[Node] = []
     run: int = 0
@@ -202,9 +204,9 @@ class Kept(msgspec.Struct, array_like=True, gc=False):
 class Record(msgspec.Struct, array_like=True, gc=False):
     """Everything a session remembers. key: identifies the secret its hashes were made under. stopped: sub-agent lanes stopped so far.
 
-    noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the sessions above this one, the
-    nearest first. answers: the newest that the upstream keeps. reset, allowed: what of `Pardon` it knows. minor: what the newest release
-    that wrote it may have appended.
+    given: a list as those of `Lane`. noticed: `noticed_mark` of the budgets that the model was told are nearly used up. line: keys of the
+    sessions above this one, the nearest first. answers: the newest that the upstream keeps. reset, allowed: what of `Pardon` it knows.
+    minor: what the newest release that wrote it may have appended.
     """
 
     version: int
@@ -234,6 +236,8 @@ def is_sub_agent(lane: Lane, record: Record) -> bool:
     return not lane.main and (lane.name != 0 or (main is not None and main.head != lane.head))
 
 
+_LANES, _GIVEN = map(Record.__struct_fields__.index, ("lanes", "given"))
+_ANSWERS, _KEPT = map(Lane.__struct_fields__.index, ("answers", "kept"))
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 
@@ -249,20 +253,45 @@ def _carried(record: Record, stored: object) -> Record:
     return carried
 
 
-def _written(record: Record) -> bytes:
+class Parts:
+    """What was encoded of a record's long lists when it was written last: of the answers given, and of each lane's messages."""
+
+    def __init__(self) -> None:
+        self.given = Encoded()
+        self.lanes: list[tuple[Encoded, Encoded]] = []
+
+
+def _written(record: Record, parts: Parts | None) -> bytes:
     if isinstance(record, _Carried) and record.appended is not None:
         return _encoder.encode(record.appended.whole(record))
     record.minor = MINOR
-    return _encoder.encode(record)
+    return _encoder.encode(record if parts is None else _put_together(record, parts))
+
+
+def _put_together(record: Record, parts: Parts) -> list[Any]:
+    """What is encoded as the record would be."""
+    if len(parts.lanes) < len(record.lanes):
+        parts.lanes += [(Encoded(), Encoded()) for _ in record.lanes]  # too many do no harm
+    lanes: list[list[Any]] = []
+    for lane, (answers, kept) in zip(record.lanes, parts.lanes, strict=False):
+        told = [*astuple(lane)]
+        told[_ANSWERS], told[_KEPT] = answers.again(lane.answers), kept.again(lane.kept)
+        lanes.append(told)
+    whole = [*astuple(record)]
+    whole[_LANES], whole[_GIVEN] = lanes, parts.given.again(record.given)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One version of what is stored. read: raises ValueError or RecursionError for what it cannot read, which other versions' may be."""
+    """One version of what is stored. read: raises ValueError or RecursionError for what it cannot read, which other versions' may be.
+
+    write: of the parts it may make use, and keep there what it encoded.
+    """
 
     version: int
     read: Callable[[bytes], Record]
-    write: Callable[[Record], bytes]
+    write: Callable[[Record, Parts | None], bytes]
 
 
 VERSION = 1
@@ -290,38 +319,17 @@ def load(data: bytes | None, key: int) -> Record:
     return Record(_FORMS[0].version, key)
 
 
-def dump(record: Record) -> bytes:
-    """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`."""
+def dump(record: Record, parts: Parts | None = None) -> bytes:
+    """The record as bytes, in the version it has, its oldest parts dropped until it fits `MAX_BYTES`. parts: of the same session's."""
     (write,) = [form.write for form in _FORMS if form.version == record.version]
     _bound(record)
-    data = write(record)
+    data = write(record, parts)
     while (size := len(data)) > MAX_BYTES:
         _shrink(record)
-        data = write(record)
+        data = write(record, parts)
         if len(data) == size:  # nothing is left to drop
             break
     return data
-
-
-class Records:
-    """The records that this process wrote last: one that comes back as it was written is not read again.
-
-    A record is handed out once, since whoever has it may change it.
-    """
-
-    def __init__(self, most: int = 256) -> None:
-        self._written: Bounded[bytes, tuple[bytes, Record]] = Bounded(most)
-
-    def load(self, session: bytes, data: bytes | None, key: int) -> Record:
-        """`load`, for a session."""
-        written = self._written.pop(session, None)
-        if written is not None and written[0] == data and written[1].key == key:
-            return written[1]
-        return load(data, key)
-
-    def wrote(self, session: bytes, data: bytes, record: Record) -> None:
-        """A session's record is in the store, as `data`; nobody changes it any more."""
-        self._written.keep(session, (data, record))
 
 
 def name_index(record: Record, name: str) -> int:
@@ -362,7 +370,8 @@ def _bound(record: Record) -> None:
     for lane in record.lanes:
         _trim_calls(lane)
         _bound_lane(lane)
-    _cut(record.given, MAX_GIVEN)
+    if len(record.given) > MAX_GIVEN:
+        record.given = record.given[-MAX_GIVEN:]
     if record.relapses or record.noticed or record.answers:  # seldom
         _cut(record.relapses, 8)
         _cut(record.noticed, _MOST_NOTICED)
@@ -404,14 +413,21 @@ def place_at(lane: Lane, index: int) -> tuple[int, int]:
     return lane.places[index] if index < len(lane.places) else (0, 0)
 
 
+def put(lane: Lane, kept: list[Calls]) -> None:
+    """Puts another list in the place of what a lane keeps of its messages."""
+    lane.kept, lane.calls = kept, sum(map(len, kept))
+
+
 def _drop_oldest(lane: Lane, count: int) -> None:
     """Of the messages that the lane keeps."""
-    del lane.answers[:count], lane.kept[:count], lane.places[:count]
-    lane.offset += count
+    if count:
+        lane.calls -= sum(map(len, lane.kept[:count]))  # of all it is not counted again
+        lane.answers, lane.kept, lane.places = lane.answers[count:], lane.kept[count:], lane.places[count:]
+        lane.offset += count
 
 
 def _calls_of(lane: Lane) -> int:
-    return sum(map(len, lane.kept)) + sum([len(node.calls) for node in lane.before] if lane.before else ())
+    return lane.calls + sum([len(node.calls) for node in lane.before]) if lane.before else lane.calls
 
 
 def _trim_calls(lane: Lane) -> None:
@@ -427,7 +443,7 @@ def _trim_calls(lane: Lane) -> None:
         excess += 1
     _drop_oldest(lane, max(excess, len(lane.kept) - _MOST_NODES))
     if total > MAX_CALLS:
-        lane.kept[0] = lane.kept[0][:MAX_CALLS]
+        put(lane, [lane.kept[0][:MAX_CALLS]])
     _cut(lane.before, _MOST_NODES)
 
 
@@ -463,9 +479,10 @@ def _halve(lane: Lane) -> None:
     if lane.before:
         lane.before = lane.before[(len(lane.before) + 1) // 2 :]
     elif half and lane.behind >= stay:
-        del lane.answers[stay:], lane.kept[stay:], lane.places[stay:]
+        put(lane, lane.kept[:stay])
+        lane.answers, lane.places = lane.answers[:stay], lane.places[:stay]
         lane.behind -= half
     elif half:
         _drop_oldest(lane, half)
     else:
-        lane.kept[0] = lane.kept[0][: len(lane.kept[0]) // 2]
+        put(lane, [lane.kept[0][: len(lane.kept[0]) // 2]])

@@ -13,7 +13,7 @@ import msgspec
 from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.models import ToolCall
 from proxy.results import compare, keep_arrived, keep_newest
-from proxy.state import Calls, KeptCall, Lane, Node, Record, name_at, name_index
+from proxy.state import Calls, KeptCall, Lane, Node, Record, name_at, name_index, put
 from proxy.trail import Entry, Messages, Step
 
 
@@ -73,8 +73,8 @@ def join(record: Record, lane: Lane, messages: Messages, prints: Fingerprints, s
                     joined.found[at], joined.older[at] = calls, _step(messages.made[at], calls)
                 else:
                     before[at].calls = calls
+    _keep(lane, first, kept, len(joined.kept), changed)
     _renew(joined, messages, kept, changed)
-    lane.kept[first - lane.offset : first - lane.offset + len(kept)] = kept
     return (*joined.older[start:first], *joined.steps) if start < first else joined.steps
 
 
@@ -144,18 +144,30 @@ def _renew(joined: Joined, messages: Messages, kept: list[Calls], changed: set[i
 
 
 def _kept(lane: Lane, messages: Messages, start: int) -> tuple[int, list[Calls]]:
-    """The first message from `start` on that the lane keeps, and a copy of what is kept from there. What is new is added to the lane."""
+    """The first message from `start` on that the lane keeps, and a copy of what is kept from there. New answers are added to the lane."""
     offset, answers = lane.offset, messages.answers
     new = answers[offset + len(lane.answers) :]
     if new:
         lane.answers += new
-        lane.kept += [()] * len(new)
         lane.said = 0
     if messages.earlier:
         places = [(message.place, message.said) for message in messages.earlier[offset:]]
         lane.places[: len(places)] = places
     first = start if start > offset else offset
-    return first, lane.kept[first - offset : len(answers) - offset]
+    kept = lane.kept[first - offset : len(answers) - offset]
+    kept += [()] * (len(answers) - first - len(kept))
+    return first, kept
+
+
+def _keep(lane: Lane, first: int, kept: list[Calls], stand: int, changed: set[int]) -> None:
+    """Writes what is kept from message `first` on into the lane: behind what it has, where so many as stand, unchanged, are all of that."""
+    begin, known = first - lane.offset, len(lane.kept)
+    if begin + stand == known and not (changed and min(changed) < first + stand):  # nearly always
+        new = kept[stand:]
+        lane.kept += new
+        lane.calls += sum(map(len, new))
+    else:
+        put(lane, lane.kept[:begin] + [()] * (begin - known) + kept + lane.kept[begin + len(kept) :])
 
 
 def _complete(record: Record, joined: Joined, kept: list[Calls], messages: Messages) -> None:

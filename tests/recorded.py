@@ -7,7 +7,8 @@ from proxy.fingerprint import UNSEEN, Fingerprints
 from proxy.lanes import Asker, Place, absorb, place_mark, tail_marks
 from proxy.models import Reason, Request
 from proxy.pardon import NOTHING, Pardon
-from proxy.state import MAX_BYTES, VERSION, Given, Nudge, Record, Records, Stop, dump, load
+from proxy.records import Records
+from proxy.state import MAX_BYTES, VERSION, Given, Nudge, Record, Stop, dump, load
 from proxy.trail import History, read
 from tests.transcripts import Plain, Turn, request
 
@@ -64,9 +65,11 @@ class Recorded:
 
     def save(self) -> None:
         """Stores the record as it stands."""
-        self.data = dump(self.record)
+        self.data = self.records.dump(b"", self.record) if self.warm else dump(self.record)
         self.records.wrote(b"", self.data, self.record)
         assert len(self.data) <= MAX_BYTES
+        assert self.data == dump(self.record)
+        assert all(lane.calls == sum(map(len, lane.kept)) and len(lane.answers) == len(lane.kept) for lane in self.record.lanes)
 
     def nudge(self, *names: str) -> Nudge:
         """The last request is nudged for these tools: at its last result, or its last user text without one."""

@@ -17,7 +17,7 @@ def _read_second(data: bytes) -> Record:
     return msgspec.convert([version, key, *[rest[name] for name in names]], Record)
 
 
-def _write_second(record: Record) -> bytes:
+def _write_second(record: Record, _: Parts | None) -> bytes:
     names = Record.__struct_fields__[2:]
     return msgspec.msgpack.encode([record.version, record.key, {name: getattr(record, name) for name in names}])
 

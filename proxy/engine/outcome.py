@@ -126,7 +126,7 @@ def _give(case: Case, result: Result) -> None:
             new = Given(asked_mark(case.history, asker), result.ended, (), (), cut=True)
     elif not again and (failed is not None or not asker.retry):
         if failed is not None:
-            record.given.remove(failed)
+            record.given = [given for given in record.given if given is not failed]
             met.remove(failed)
         new = _given(case, result)
     if new is not None:

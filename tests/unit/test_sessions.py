@@ -428,3 +428,13 @@ async def test_nothing_is_lost_that_is_written_while_a_session_is_asked_for_agai
     record = load(world.entry(later).record, later.keys.secret_id())
     assert later.line == first.line != ()
     assert [call for given in record.given for call in given.calls] == [later.prints.call(LS.name, LS.arguments)]
+
+
+async def test_an_answer_that_was_given_in_full_at_last_takes_the_place_of_the_one_that_was_cut() -> None:
+    """In the store too, where only what is new is encoded."""
+    world = World()
+    await world.commit(await world.open(name="a"), calls(LS), full=False)
+    session = await world.open(name="a")
+    await world.commit(session, calls(LS))
+
+    assert [given.cut for given in load(world.entry(session).record, session.keys.secret_id()).given] == [False]

@@ -21,13 +21,13 @@ from proxy.state import (
     Node,
     Nudge,
     Record,
-    Records,
     Relapse,
     Stop,
     dump,
     load,
     name_at,
     name_index,
+    put,
 )
 
 KEY = 7
@@ -45,8 +45,9 @@ def nodes(count: int, calls: int = 1) -> list[Node]:
 
 def lane(used: float = 0.0, nodes: Sequence[Node] = (), **fields: object) -> Lane:
     """nodes: what it keeps of its history."""
-    shown = {"answers": [node.answer for node in nodes], "kept": [node.calls for node in nodes]}
-    return msgspec.structs.replace(Lane(0, 1, 2, used), **shown, **fields)
+    one: Lane = msgspec.structs.replace(Lane(0, 1, 2, used, answers=[node.answer for node in nodes]), **fields)
+    put(one, [node.calls for node in nodes])
+    return one
 
 
 def answers(count: int) -> list[int]:
@@ -76,7 +77,7 @@ def test_a_record_comes_back_as_it_was() -> None:
     """Every field, through bytes."""
     calls: list[Calls] = [(KeptCall(5, 6, 0, 3),)]
     full = Lane(
-        *(1, BIG, 2, 1.5, 3, [4], calls, [(18, 19)], [Node(7, (), True)], 1, [8], [9], [10], True, False),
+        *(1, BIG, 2, 1.5, 3, [4], calls, 1, [(18, 19)], [Node(7, (), True)], 1, [8], [9], [10], True, False),
         *([nudge()], Stop(Reason.REPEATED_CALL, "t", 5, 5, [11]), [12], 2, [13], True),
     )
     before = Record(VERSION, KEY, ["t"], [full], [Given(14, 2.5, (15,), (0,), True)], [Relapse(16, 17)], 2)
@@ -318,37 +319,3 @@ def test_a_record_that_nothing_makes_small_is_emptied() -> None:
     absurd = record(lane(nudges=[msgspec.structs.replace(nudge(), calls=[BIG] * 5000)]), given=3, calls=32)
     absurd.relapses = [Relapse(1, 2)]
     assert reloaded(absurd) == Record(VERSION, KEY, relapses=[Relapse(1, 2)])
-
-
-# ---- records of one process
-
-
-def test_a_record_that_comes_back_as_it_was_written_is_not_read_again() -> None:
-    """It is handed out once: the next one to ask gets a copy of his own."""
-    records, mine = Records(), record(lane(nodes=nodes(3)))
-    data = dump(mine)
-    records.wrote(b"session", data, mine)
-
-    assert records.load(b"session", data, KEY) is mine
-    again = records.load(b"session", data, KEY)
-    assert again is not mine
-    assert again == mine
-
-
-def test_a_record_that_somebody_else_wrote_is_read() -> None:
-    """Also one under another secret, and none at all."""
-    records, mine = Records(), record(lane(nodes=nodes(3)))
-    others = dump(record(lane(nodes=nodes(4))))
-    for data, key in ((others, KEY), (dump(mine), KEY + 1), (None, KEY)):
-        records.wrote(b"session", dump(mine), mine)
-        assert records.load(b"session", data, key) == load(data, key)
-
-
-def test_the_records_at_hand_are_the_newest() -> None:
-    """Many sessions are never asked again."""
-    records, all_ = Records(most=2), [record(lane(nodes=nodes(number))) for number in range(3)]
-    for number, one in enumerate(all_):
-        records.wrote(b"%d" % number, dump(one), one)
-
-    found = [records.load(b"%d" % number, dump(one), KEY) is one for number, one in enumerate(all_)]
-    assert found == [False, True, True]

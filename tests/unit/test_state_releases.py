@@ -12,7 +12,7 @@ from msgspec import NODEFAULT, inspect
 
 from proxy import state
 from proxy.policy import Budgets, Policy
-from proxy.state import MAX_BYTES, MINOR, VERSION, Form, KeptCall, Lane, Record, dump, load
+from proxy.state import MAX_BYTES, MINOR, VERSION, Form, KeptCall, Lane, Record, dump, load, put
 from tests.in_process import looping
 from tests.sessions import LS, World, calls, says
 
@@ -97,7 +97,7 @@ def test_what_the_next_release_wrote_goes_with_what_it_was_written_of(record: Re
     del loaded.lanes[0]
     loaded.lanes[0].pruned = [9]
     (calls,) = loaded.lanes[0].kept
-    loaded.lanes[0].kept = [(KeptCall(1, 2, 0), *calls)]
+    put(loaded.lanes[0], [(KeptCall(1, 2, 0), *calls)])
     (lane,) = read_back(dump(loaded))[Record.__struct_fields__.index("lanes")]
     stored = dict(zip([*Lane.__struct_fields__, "appended"], lane, strict=True))
     new, known = stored["kept"][0]
@@ -111,7 +111,8 @@ def test_a_record_of_the_next_release_is_bounded_too(record: Record) -> None:
     record.minor = MINOR + 1
     lane = record.lanes[0]
     lane.before, lane.places = [], []
-    lane.answers, lane.kept = [*range(200)], [(KeptCall(1 << 60, 1 << 60, 0),) * 4] * 200
+    lane.answers = [*range(200)]
+    put(lane, [(KeptCall(1 << 60, 1 << 60, 0),) * 4] * 200)
     data = dump(load(msgspec.msgpack.encode(written(record, later=True)), KEY))
 
     assert MAX_BYTES / 4 < len(data) <= MAX_BYTES
@@ -144,7 +145,7 @@ def test_a_version_that_is_known_is_kept(record: Record, monkeypatch: pytest.Mon
     """In the first of the two releases of a new version: sessions begin in the old one, and those of the new one stay so."""
     this, other = (
         state._FORMS[0],
-        Form(VERSION + 1, lambda data: _reversed(data[::-1]), lambda record: msgspec.msgpack.encode(record)[::-1]),
+        Form(VERSION + 1, lambda data: _reversed(data[::-1]), lambda record, _: msgspec.msgpack.encode(record)[::-1]),
     )
     monkeypatch.setattr(state, "_FORMS", (this, other))
     assert load(None, KEY).version == VERSION
