@@ -77,12 +77,13 @@ class Cycle:
     """One request and its response. The pieces of the request's body wait here until they are received.
 
     keep_alive: whether the connection is of use afterwards. headers: of the request, as text. on_response: told when the last byte of the
-    response is on its way; on_loss: when the connection is lost before that.
+    response is on its way; on_loss: when the connection is lost before that. task: in which the application answers, once it does.
     """
 
     keep_alive = False
     headers: Mapping[str, str] = {}
     on_loss: Callable[[], object] | None = None
+    task: asyncio.Task[None] | None = None
     disconnected = False
     response_started = False
     response_complete = False

@@ -87,7 +87,7 @@ class Client:
     # then and raises `ClientGone` at its end, in the way of `asyncio.timeout`.
 
     def __enter__(self) -> "Client":
-        self._task = asyncio.current_task()
+        self._task = (None if self._cycle is None else self._cycle.task) or asyncio.current_task()
         if self._cycle is None or self._more:  # what is left of a body stands before the news that its client left
             self._watch = asyncio.create_task(self._notice())
         else:

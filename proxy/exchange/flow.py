@@ -111,16 +111,16 @@ class Exchange:
         """Made where it is needed and not kept: it leads back to this exchange, and such a circle would outlive it with all it holds."""
         return Closing(self._set, self._course, self._reply, self._end, self._written)
 
-    async def _answer(self) -> Outcome:
-        plan = self._course.plan
+    def _answer(self) -> Awaitable[Outcome]:
+        plan, session = self._course.plan, self._course.session
         if plan.serve is _LOCAL:
-            await self._closing().local()
-            return Outcome.REFUSED if plan.action is _REFUSE else _COMPLETED
+            return self._local()
         work = self._forward if plan.serve is _FORWARD else self._conclude
-        session = self._course.session
         left = session.time_left
-        if left is None or session.policy.mode is _OBSERVE:
-            return await work()
+        return work() if left is None or session.policy.mode is _OBSERVE else self._in_time(work, left)
+
+    async def _in_time(self, work: Callable[[], Awaitable[Outcome]], left: float) -> Outcome:
+        """left: seconds of the session's deadline, when it was opened."""
         try:
             async with asyncio.timeout(max(self._opened + left - self._set.clock(), 0.0) + _EARLY):
                 return await work()
@@ -128,6 +128,10 @@ class Exchange:
             if not self._whole_sent:
                 await self._closing().time_over()
         return _COMPLETED
+
+    async def _local(self) -> Outcome:
+        await self._closing().local()
+        return Outcome.REFUSED if self._course.plan.action is _REFUSE else _COMPLETED
 
     async def _conclude(self) -> Outcome:
         await self._closing().conclude(reserved=True)

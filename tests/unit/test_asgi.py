@@ -96,6 +96,7 @@ async def test_an_answer_waits_for_the_end_of_the_turn_where_others_are_under_wa
 
     tasks = {asyncio.create_task(asyncio.sleep(0.01)) for _ in range(others)}
     cycle.begin(answers, {}, tasks, asyncio.get_running_loop())
+    assert cycle.task is not None
     await cycle.task
     await asyncio.sleep(0)
     await asyncio.gather(*tasks)
@@ -377,6 +378,7 @@ async def ran(app: App, cycle: Cycle) -> None:
     tasks: set[asyncio.Task[None]] = set()
     cycle.begin(app, {}, tasks, asyncio.get_running_loop())
     assert tasks == {cycle.task}
+    assert cycle.task is not None
     await cycle.task
     assert tasks == set()
 
