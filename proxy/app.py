@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC
-from functools import partial
 from typing import Any
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
@@ -37,7 +36,7 @@ from proxy.balances import watch as watch_balances
 from proxy.bill import Bills
 from proxy.client import Client, ClientGone
 from proxy.config import Config, UpstreamConfig, load_dumped
-from proxy.connection import Protocol
+from proxy.connection import protocol
 from proxy.desk import Desk
 from proxy.dialects import DIALECTS, Dialect
 from proxy.errors import BadRequest, ConfigError, ProxyError
@@ -487,7 +486,7 @@ def _uvicorn_options(config: Config) -> dict[str, Any]:
     return {
         "host": config.server.host,
         "port": config.server.port,
-        "http": partial(Protocol, client_timeout=config.server.client_timeout),
+        "http": protocol(config.server.client_timeout),
         "loop": "uvloop",
         "ws": "none",
         "access_log": False,

@@ -13,7 +13,8 @@ then, which costs a request nothing, and ended when its client has let it wait f
 import asyncio
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from operator import methodcaller
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from proxy.asgi import EXTENSION, Cycle, GatheringTransport, Scope
-from proxy.heads import Head, learnt
+from proxy.heads import Head, Heads, learnt
 
 _HEAD_BYTES = 65_536
 _MOST_QUEUED = 16  # requests sent before the answer to an earlier one; hardly any client sends even one
@@ -65,9 +66,10 @@ class _Names:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 protocol over a `GatheringTransport`; what `uvicorn.Config(http=…)` takes, by way of `functools.partial`.
+    """uvicorn's HTTP/1.1 protocol over a `GatheringTransport`.
 
-    client_timeout: seconds that a client may let its connection wait; it is noticed within half as much again.
+    client_timeout: seconds that a client may let its connection wait; it is noticed within half as much again. heads: of all connections
+    of a server.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Protocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         client_timeout: float,
+        heads: Heads | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.cycle: Cycle = None  # type: ignore[assignment]
@@ -92,7 +95,8 @@ class Protocol(HttpToolsProtocol):
         self._names = _Names(())  # of the last one's fields: most of a connection's have the same
         self._between = True  # the parser has all of a request and nothing of the next
         self._whole_head: bytes | None = None  # of the request that the parser is given, where it came at once
-        self._known: Head | None = None  # of the last one that the parser was given
+        self._heads = heads or Heads()
+        self._known = self._heads.newest  # of the last usual one that the parser was given
         self._unlike = 0  # heads that were learnt since one was known
         self._owed = 0  # bytes of a body that the parser is not given
         self._idle_since: float | None = None  # in which no byte has come since an answer
@@ -221,7 +225,8 @@ class Protocol(HttpToolsProtocol):
         keep_alive = version != "1.0" and parser.should_keep_alive()
         head, self._whole_head = self._whole_head, None
         if head is not None and keep_alive:
-            self._known, self._unlike = learnt(head, scope, texts, self._known), self._unlike + 1
+            self._known = self._heads.newest = learnt(head, scope, texts, self._known) or self._known
+            self._unlike += 1
         self._take_up(scope, texts, keep_alive=keep_alive)
 
     def _take_up(self, scope: Scope, texts: Mapping[str, str], *, keep_alive: bool) -> None:
@@ -229,7 +234,7 @@ class Protocol(HttpToolsProtocol):
         before = self.cycle
         self.cycle = cycle = Cycle(scope, self._gathering, self.flow, self.on_response_complete)
         cycle.keep_alive, cycle.headers = keep_alive, texts
-        scope["state"] = self.app_state.copy()
+        scope["scheme"], scope["client"], scope["server"], scope["state"] = self.scheme, self.client, self.server, self.app_state.copy()
         scope["extensions"] = {EXTENSION: cycle}
         if before is None or before.response_complete:
             self._begin(cycle, scope)
@@ -247,15 +252,11 @@ class Protocol(HttpToolsProtocol):
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
             "http_version": "",
             "method": "",
-            "scheme": self.scheme,
             "path": unquote(path) if "%" in path else path,
             "raw_path": parsed.path,
             "query_string": parsed.query or b"",
             "root_path": "",
             "headers": [],
-            "client": self.client,
-            "server": self.server,
-            "state": {},
         }
         self._url = url
 
@@ -345,6 +346,11 @@ class Protocol(HttpToolsProtocol):
             self._look_later()
         else:
             self.transport.abort()
+
+
+def protocol(client_timeout: float) -> Callable[..., Protocol]:
+    """What `uvicorn.Config(http=…)` takes for a server with that time-out, see `Protocol`."""
+    return partial(Protocol, client_timeout=client_timeout, heads=Heads())
 
 
 def _unsettled(data: bytes) -> int:

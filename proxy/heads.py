@@ -21,7 +21,8 @@ _VALUE = re.compile(rb"[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?").full
 class Head:
     """A head that a parser has read, and in which lines others may differ from it.
 
-    scope: of its request in ASGI, without what each has for its own. texts: its fields as text, by their names in lower case.
+    scope: of its request in ASGI, without what each request or connection has for its own. texts: its fields as text, by their names in
+    lower case.
     """
 
     __slots__ = ("_fields", "_lines", "_names", "_parts", "_places", "_rest", "_scope", "_texts")
@@ -67,6 +68,12 @@ class Head:
         if names != self._names:
             return set()
         return self._places | {place for place, (line, known) in enumerate(zip(lines, self._lines, strict=True)) if place and line != known}
+
+
+class Heads:
+    """What the connections of a server have in common: the newest head of any, with which each begins."""
+
+    newest: Head | None = None
 
 
 def learnt(head: bytes, scope: Mapping[str, Any], texts: Mapping[str, str], before: Head | None) -> Head | None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy import connection
 from proxy.asgi import EXTENSION, Message, Receive, Scope, Send
 from proxy.connection import Protocol
-from proxy.heads import Head, learnt
+from proxy.heads import Head, Heads, learnt
 from tests.cycles import Transport
 
 Field = tuple[bytes, bytes]
@@ -55,12 +55,12 @@ class App:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-async def spoken(pieces: Sequence[bytes], turns: int) -> tuple[object, ...]:
+async def spoken(pieces: Sequence[bytes], turns: int, heads: Heads | None = None) -> tuple[object, ...]:
     """What a connection makes of these bytes. turns: of the loop, after each piece; after an empty one as many as an answer takes."""
     app, wire = App(), Wire()
     config = uvicorn.Config(app, http=Protocol, log_config=None, lifespan="off", access_log=False)
     config.load()
-    protocol = Protocol(config, uvicorn.server.ServerState(), {"shared": 1}, asyncio.get_running_loop(), client_timeout=60)
+    protocol = Protocol(config, uvicorn.server.ServerState(), {"shared": 1}, asyncio.get_running_loop(), client_timeout=60, heads=heads)
     protocol.connection_made(wire)  # type: ignore[arg-type]
     for piece in pieces:
         if wire.closed:
@@ -268,6 +268,7 @@ def test_a_connection_makes_of_its_bytes_what_the_parser_alone_does(given: tuple
 
 ONE, TWO, THREE = [head(with_value(b"X-Number", b"%d" % number)) + b"hi" for number in (1, 2, 3)]
 OTHER = head([(b"X", b"y"), (b"Content-Length", b"%d" % len(THREE))])
+CHUNKED = head([(b"Transfer-Encoding", b"chunked")]) + b"0\r\n\r\n"
 CLOSING = head([*USUAL, (b"Connection", b"close")]) + b"hi"
 OLD = head(USUAL, b"POST / HTTP/1.0") + b"hi"
 
@@ -309,6 +310,18 @@ def test_the_parser_is_not_asked_about_what_is_known() -> None:
             seen: Any = asyncio.run(spoken(sent, 6))[0]
         assert len(seen) == len(sent)
         assert (parsed.call_count, learning.call_count) == (most, learnings)
+
+
+def test_a_connection_begins_with_what_is_known_of_others() -> None:
+    """Its scopes tell where it comes from all the same; what is no request of theirs is learnt anew."""
+    heads = Heads()
+    asyncio.run(spoken([ONE, TWO], 6, heads))
+    with patch.object(Wire, "get_extra_info", lambda self, name: ("127.0.0.1", 7) if name == "peername" else None):
+        with patch.object(connection, "_parsed", side_effect=connection._parsed) as parsed:
+            seen: Any = asyncio.run(spoken([THREE, CHUNKED, THREE, OTHER + THREE], 6, heads))[0]
+        assert parsed.call_count == 2
+        assert [told["client"] for told, *_ in seen] == [("127.0.0.1", 7)] * 4
+        assert seen == asyncio.run(spoken([THREE, CHUNKED, THREE, OTHER + THREE], 6))[0]
 
 
 def test_a_known_requests_scope_is_its_own() -> None:
