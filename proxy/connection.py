@@ -124,6 +124,7 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._brought += len(data)
+        self._idle_since = None
         if self._owed:
             data = self._go_on(data)
         elif self._between and self._known is not None and not (self._before or self._queue):
@@ -137,8 +138,7 @@ class Protocol(HttpToolsProtocol):
         if found is None:
             return data
         scope, texts, self._owed, begins = found
-        self._idle_since = None
-        self._unlike = 0
+        self._unlike = self._fruitless = 0
         self._in_head = self._between = False
         self._take_up(scope, texts, keep_alive=True)
         return self._go_on(data[begins:])
@@ -293,8 +293,8 @@ class Protocol(HttpToolsProtocol):
         if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
-    def _unset_keepalive_if_required(self) -> None:  # uvicorn's name for what is due when bytes come
-        self._idle_since = None
+    def _unset_keepalive_if_required(self) -> None:
+        """uvicorn's name for what is due when bytes come: it is done by then, and a request may have ended since."""
 
     def timeout_keep_alive_handler(self) -> None:
         """Ends a connection that has been of no use for so long; what began meanwhile has put that off."""

@@ -247,6 +247,20 @@ async def test_a_body_that_nobody_wants_any_more_is_not_waited_for(connect: Conn
     assert b"408" not in connection.transport.written
 
 
+@pytest.mark.parametrize("before", [(), (WHOLE,)], ids=["the first of its kind", "one like the one before"])
+async def test_a_body_behind_its_answer_may_take_its_time(connect: Connect, before: tuple[bytes, ...]) -> None:
+    """Closed in the middle of it, many clients would never see the answer; behind its end the time for the next request begins."""
+    connection = connect(reads=False)
+    connection.answers.set()
+    await connection.takes(*before, HEAD, *[b"x" * 5000] * 199, every=1)
+    assert connection.transport.closed is None
+
+    await connection.takes(b"x" * 5000 + b"\n")
+    assert await connection.waits(4) is None
+    assert await connection.waits(2) == "gently"
+    assert connection.transport.written.count(b"HTTP/1.1 200 ") == len(before) + 1
+
+
 @pytest.mark.parametrize("taken", [0, 20_000])
 async def test_who_does_not_take_its_answer_is_cut(connect: Connect, taken: int) -> None:
     """Nothing, or too little: one that hangs would hold the upstream's answer for ever. Taking some gives time in proportion."""

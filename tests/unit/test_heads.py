@@ -271,6 +271,7 @@ OTHER = head([(b"X", b"y"), (b"Content-Length", b"%d" % len(THREE))])
 CHUNKED = head([(b"Transfer-Encoding", b"chunked")]) + b"0\r\n\r\n"
 CLOSING = head([*USUAL, (b"Connection", b"close")]) + b"hi"
 OLD = head(USUAL, b"POST / HTTP/1.0") + b"hi"
+EMPTY = head(with_value(b"Content-Length", b"0")) + b"\n" * 9000
 
 
 @pytest.mark.parametrize(
@@ -285,6 +286,7 @@ OLD = head(USUAL, b"POST / HTTP/1.0") + b"hi"
         ([ONE, TWO, THREE[:-1], b"i" + THREE + THREE[:20], THREE[20:]], 5),
         ([ONE, TWO, THREE[:30], THREE[30:]], 3),
         ([ONE] + [TWO + THREE] * 5, 11),
+        ([EMPTY] * 10, 10),
     ],
 )
 def test_only_what_begins_a_request_is_taken_for_one(pieces: list[bytes], answered: int) -> None:
