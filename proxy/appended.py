@@ -51,8 +51,9 @@ class Appended:
         return self._whole(value, self._listed.get((id(of), name), (None, None))[1])
 
     def _all(self, values: Sequence[object], before: Sequence[_Place]) -> list[Any]:
-        dropped = next((number for number, place in enumerate(before) if values and place[0] is values[0]), 0)
-        places = zip(values, chain(before[dropped:], repeat((None, None, None))), strict=False)
+        stood = {id(place[0]): number for number, place in enumerate(before) if place[0] != ()}  # of which there is but one
+        dropped = next((stood[id(one)] - at for at, one in enumerate(values) if id(one) in stood), 0)
+        places = zip(values, chain(before[max(dropped, 0) :], repeat((None, None, None))), strict=False)
         return [self._whole(one, more if _beginning(one) == beginning else None) for one, (_, beginning, more) in places]
 
     def forget(self) -> None:

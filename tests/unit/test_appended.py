@@ -94,6 +94,15 @@ def test_it_goes_on_when_the_first_ones_are_dropped() -> None:
     ]
 
 
+def test_it_goes_on_behind_what_says_nothing_of_its_place() -> None:
+    """One empty list is like another, and the first that stays may have changed: any that stands tells how many are gone."""
+    tree, appended = read([[], [], [], [[], [[1, False, "one"]], [], [[3, False, "three"]], [[4, False, "four"]]]])
+    last = tree.twigs[4]
+    for begins in ([()], []):
+        tree.twigs = [*begins, (Leaf(3, True),), last]
+        assert appended.whole(tree)[3] == [*map(list, begins), [[3, True, "three"]], [[4, False, "four"]]]
+
+
 def test_what_holds_it_is_not_held() -> None:
     """Else both would stay for ever: no collector looks at such structures."""
     tree, appended = read([[[1, False, "one"]], [], [], [], "more"])
