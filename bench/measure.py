@@ -55,8 +55,8 @@ class Case:
 CASES = (
     Case(SMALL, Traffic.NAMED, (512, 256)),
     Case(MEDIUM, Traffic.NAMED, (512, 256)),
-    Case(MEDIUM, Traffic.NAMED, (256, 256), RESPONSES),
-    Case(MEDIUM, Traffic.NAMED, (256, 256), MESSAGES),
+    Case(MEDIUM, Traffic.NAMED, (512, 256), RESPONSES),
+    Case(MEDIUM, Traffic.NAMED, (512, 256), MESSAGES),
     Case(MEDIUM, Traffic.DERIVED, (256, 256)),
     Case(MEDIUM, Traffic.FRESH, (256, 256)),
     Case(LARGE, Traffic.NAMED, (128, 64), rate=100.0),
