@@ -298,6 +298,19 @@ ODD = [
 ]
 
 
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: str(dialect.name))
+@pytest.mark.parametrize("odd", ODD, ids=range(len(ODD)))
+def test_what_is_unusual_about_further_elements_is_seen(dialect: Dialect, odd: object) -> None:
+    """Each is read, or refused, as the whole body says."""
+    readings = Readings()
+    readings.read(dialect, body(dialect, history(dialect, 2), {}, {}), "me")
+    raw = body(dialect, [*history(dialect, 2), odd], {}, {})
+
+    found, expected = outcome(lambda raw: readings.read(dialect, raw, "me"), raw), outcome(dialect.parse, raw)
+
+    assert same(found, expected) if isinstance(found, Request) and isinstance(expected, Request) else found == expected
+
+
 def spoiled(raw: bytes, dialect: Dialect, kind: str, at: int) -> bytes:
     """A body with something about it that clients do not write."""
     name = dialect.listed.encode()
