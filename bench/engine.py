@@ -23,7 +23,7 @@ from proxy.lanes import Asker, Place
 from proxy.models import Answer, Choice, ToolCall
 from proxy.policy import policy_of
 from proxy.records import Records
-from proxy.state import Record, dump
+from proxy.state import Record
 from proxy.trail import answer_identity, read
 
 CALLS = (20, 200, 2_000)
@@ -100,8 +100,9 @@ class Scene:
         watch.time("judge", lambda: judge(case, answer, plan.counts))
         watch.time("identify answer", lambda: answer_identity(answer.choices[0].text, answer.choices[0].calls, self._prints))
         watch.time("conclude", lambda: conclude(case, result))
-        data = watch.time("dump", lambda: dump(case.record))
+        data = watch.time("dump", lambda: self._records.dump(session, case.record))
         self._records.wrote(session, data, case.record)
+        history.messages.over = True  # as an exchange does at its end
         return data
 
 
