@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from proxy.asgi import EXTENSION, Cycle, GatheringTransport
+from proxy.asgi import EXTENSION, Cycle, GatheringTransport, Message, Receive, Scope, Send
 from proxy.client import Client
 
 
@@ -44,6 +44,25 @@ class Transport:
     @property
     def data(self) -> bytes:
         return b"".join(self.written)
+
+
+class Seen:
+    """An ASGI application that reads every request to its end and keeps it."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[Scope, bytes]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = b""
+        message: Message = {"more_body": True}
+        while message.get("more_body"):
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+        self.requests.append((scope, body))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
 
 
 def gathering(transport: Transport) -> GatheringTransport:

@@ -8,27 +8,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from proxy.asgi import EXTENSION, Message, Receive, Scope, Send
+from proxy.asgi import EXTENSION, Receive, Scope, Send
 from proxy.connection import Protocol
-
-
-class Seen:
-    """An ASGI application that reads every request to its end and keeps it."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[Scope, bytes]] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = b""
-        message: Message = {"more_body": True}
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-        self.requests.append((scope, body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+from tests.cycles import Seen
 
 
 @asynccontextmanager

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy import connection
-from proxy.asgi import EXTENSION, Message, Receive, Scope, Send
+from proxy.asgi import EXTENSION, Scope
 from proxy.connection import Protocol
 from proxy.heads import Head, Heads, learnt
-from tests.cycles import Transport
+from tests.cycles import Seen, Transport
 
 Field = tuple[bytes, bytes]
 LINE = b"POST /v1/chat/completions?a=b HTTP/1.1"
@@ -34,30 +34,15 @@ class Wire(Transport):
         self.closed = True
 
 
-class App:
-    """Reads every request to its end and answers it."""
-
-    def __init__(self) -> None:
-        self.seen: list[object] = []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        cycle = scope["extensions"][EXTENSION]
-        told = {name: value for name, value in scope.items() if name != "extensions"}
-        body = b""
-        message: Message = {"more_body": True}
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-        self.seen.append((told, dict(cycle.headers), cycle.keep_alive, body))
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
+def told(scope: Scope, body: bytes) -> tuple[object, ...]:
+    """What a request says, and whether the connection goes on after it."""
+    cycle = scope["extensions"][EXTENSION]
+    return {name: value for name, value in scope.items() if name != "extensions"}, cycle.headers, cycle.keep_alive, body
 
 
 async def spoken(pieces: Sequence[bytes], turns: int, heads: Heads | None = None) -> tuple[object, ...]:
     """What a connection makes of these bytes. turns: of the loop, after each piece; after an empty one as many as an answer takes."""
-    app, wire = App(), Wire()
+    app, wire = Seen(), Wire()
     config = uvicorn.Config(app, http=Protocol, log_config=None, lifespan="off", access_log=False)
     config.load()
     protocol = Protocol(config, uvicorn.server.ServerState(), {"shared": 1}, asyncio.get_running_loop(), client_timeout=60, heads=heads)
@@ -75,7 +60,11 @@ async def spoken(pieces: Sequence[bytes], turns: int, heads: Heads | None = None
     protocol.connection_lost(None)
     for _ in range(3):
         await asyncio.sleep(0)
-    return app.seen, [line for line in wire.data.split(b"\r\n") if not line.lower().startswith(b"date")], closed
+    return (
+        [told(*request) for request in app.requests],
+        [line for line in wire.data.split(b"\r\n") if not line.lower().startswith(b"date")],
+        closed,
+    )
 
 
 def head(fields: Sequence[Field], line: bytes = LINE) -> bytes:
@@ -322,7 +311,7 @@ def test_a_connection_begins_with_what_is_known_of_others() -> None:
         with patch.object(connection, "_parsed", side_effect=connection._parsed) as parsed:
             seen: Any = asyncio.run(spoken([THREE, CHUNKED, THREE, OTHER + THREE], 6, heads))[0]
         assert parsed.call_count == 2
-        assert [told["client"] for told, *_ in seen] == [("127.0.0.1", 7)] * 4
+        assert [said["client"] for said, *_ in seen] == [("127.0.0.1", 7)] * 4
         assert seen == asyncio.run(spoken([THREE, CHUNKED, THREE, OTHER + THREE], 6))[0]
 
 
